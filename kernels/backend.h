@@ -78,12 +78,12 @@ class Backend {
   virtual void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) = 0;
 
   // loss.h; the sum goes to *loss_sum, in the backend's memory.
-  virtual void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                            double* loss_sum) = 0;
-  virtual void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+  virtual void LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                            float* predictions, double* loss_sum) = 0;
+  virtual void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, const float* weights,
+                           float* dlogits, float* predictions, double* loss_sum) = 0;
+  virtual void SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
                            float* predictions, double* loss_sum) = 0;
-  virtual void SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                           double* loss_sum) = 0;
 
   // embedding.h; the batch's arrays are in the backend's memory, the structs themselves are not.
   virtual void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) = 0;

@@ -71,17 +71,17 @@ class CpuBackend final : public Backend {
     cpu::LayerNormBackward(rows, cols, y, inverse, dx);
   }
 
-  void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                    double* loss_sum) override {
-    *loss_sum = cpu::LogisticLoss(rows, logits, labels, dlogits, predictions);
+  void LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                    float* predictions, double* loss_sum) override {
+    *loss_sum = cpu::LogisticLoss(rows, logits, labels, weights, dlogits, predictions);
   }
-  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, const float* weights,
+                   float* dlogits, float* predictions, double* loss_sum) override {
+    *loss_sum = cpu::SoftmaxLoss(rows, classes, logits, labels, weights, dlogits, predictions);
+  }
+  void SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
                    float* predictions, double* loss_sum) override {
-    *loss_sum = cpu::SoftmaxLoss(rows, classes, logits, labels, dlogits, predictions);
-  }
-  void SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                   double* loss_sum) override {
-    *loss_sum = cpu::SquaredLoss(rows, logits, labels, dlogits, predictions);
+    *loss_sum = cpu::SquaredLoss(rows, logits, labels, weights, dlogits, predictions);
   }
 
   void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override {

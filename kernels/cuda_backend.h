@@ -53,12 +53,12 @@ class CudaBackend final : public Backend {
   void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override;
   void LayerNorm(size_t rows, size_t cols, float epsilon, float* x, float* inverse) override;
   void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) override;
-  void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                    double* loss_sum) override;
-  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+  void LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                    float* predictions, double* loss_sum) override;
+  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, const float* weights,
+                   float* dlogits, float* predictions, double* loss_sum) override;
+  void SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
                    float* predictions, double* loss_sum) override;
-  void SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                   double* loss_sum) override;
   void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override;
   void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) override;
   void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) override;

@@ -2,7 +2,8 @@
 //   logistic   loss = max(z, 0) - z y + ln(1 + e^-|z|)     p = 1 / (1 + e^-z)               dz = (p - y) / n
 //   softmax    loss = ln sum_c e^(z_c - max z) - (z_y - max z)   p_c = e^(z_c - max z) / sum     dz_c = (p_c - [c = y])
 //   / n squared    loss = (z - y)^2 / 2                        p = z                            dz = (z - y) / n
-// No exponent is positive, so nothing overflows. Terms are float, sums of them double.
+// and w times the loss and the gradient of a row with the weight w. No exponent is positive, so nothing overflows.
+// Terms are float, sums of them double.
 #include "kernels/loss.h"
 
 #include <algorithm>
@@ -33,30 +34,33 @@ HWY_INLINE V ExpOrNan(D d, V x) {
 // The rows from r that fill vectors of DD's double lanes, which count as many as the floats'; returns where it stopped.
 template <class DD>
 HWY_INLINE size_t LogisticSpan(DD dd, size_t r, size_t rows, float scale, const float* logits, const float* labels,
-                               float* dlogits, float* predictions, double& loss_sum) {
+                               const float* weights, float* dlogits, float* predictions, double& loss_sum) {
   const hn::Rebind<float, DD> d;
   const auto one = hn::Set(d, 1.0f);
   auto sum = hn::Zero(dd);
   for (; r + hn::Lanes(d) <= rows; r += hn::Lanes(d)) {
     const auto z = hn::LoadU(d, logits + r);
     const auto y = hn::LoadU(d, labels + r);
+    const auto w = weights == nullptr ? one : hn::LoadU(d, weights + r);
     const auto e = ExpOrNan(d, hn::Neg(hn::Abs(z)));
     const auto negative = hn::Lt(z, hn::Zero(d));
     const auto p = hn::Div(hn::IfThenElse(negative, e, one), hn::Add(one, e));
     const auto loss = hn::Add(hn::NegMulAdd(z, y, hn::IfThenZeroElse(negative, z)), hn::Log1p(d, e));
-    sum = hn::Add(sum, hn::PromoteTo(dd, loss));
+    sum = hn::Add(sum, hn::PromoteTo(dd, hn::Mul(loss, w)));
     if (predictions != nullptr) hn::StoreU(p, d, predictions + r);
-    if (dlogits != nullptr) hn::StoreU(hn::Mul(hn::Sub(p, y), hn::Set(d, scale)), d, dlogits + r);
+    if (dlogits != nullptr) hn::StoreU(hn::Mul(hn::Sub(p, y), hn::Mul(hn::Set(d, scale), w)), d, dlogits + r);
   }
   loss_sum += hn::GetLane(hn::SumOfLanes(dd, sum));
   return r;
 }
 
-double LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions) {
+double LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                    float* predictions) {
   const float scale = 1.0f / static_cast<float>(rows);
   double sum = 0;
-  const size_t r = LogisticSpan(hn::ScalableTag<double>(), 0, rows, scale, logits, labels, dlogits, predictions, sum);
-  LogisticSpan(hn::CappedTag<double, 1>(), r, rows, scale, logits, labels, dlogits, predictions, sum);
+  const size_t r =
+      LogisticSpan(hn::ScalableTag<double>(), 0, rows, scale, logits, labels, weights, dlogits, predictions, sum);
+  LogisticSpan(hn::CappedTag<double, 1>(), r, rows, scale, logits, labels, weights, dlogits, predictions, sum);
   return sum;
 }
 
@@ -68,24 +72,25 @@ void ExpInPlace(size_t n, float* x) {
 
 template <class DD>
 HWY_INLINE size_t SquaredSpan(DD dd, size_t r, size_t rows, float scale, const float* logits, const float* labels,
-                              float* dlogits, double& loss_sum) {
+                              const float* weights, float* dlogits, double& loss_sum) {
   const hn::Rebind<float, DD> d;
   auto sum = hn::Zero(dd);
   for (; r + hn::Lanes(d) <= rows; r += hn::Lanes(d)) {
     const auto error = hn::Sub(hn::LoadU(d, logits + r), hn::LoadU(d, labels + r));
+    const auto w = weights == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, weights + r);
     const auto wide = hn::PromoteTo(dd, error);
-    sum = hn::MulAdd(wide, wide, sum);
-    if (dlogits != nullptr) hn::StoreU(hn::Mul(error, hn::Set(d, scale)), d, dlogits + r);
+    sum = hn::MulAdd(hn::Mul(wide, hn::PromoteTo(dd, w)), wide, sum);
+    if (dlogits != nullptr) hn::StoreU(hn::Mul(error, hn::Mul(hn::Set(d, scale), w)), d, dlogits + r);
   }
   loss_sum += 0.5 * hn::GetLane(hn::SumOfLanes(dd, sum));
   return r;
 }
 
-double SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits) {
+double SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits) {
   const float scale = 1.0f / static_cast<float>(rows);
   double sum = 0;
-  const size_t r = SquaredSpan(hn::ScalableTag<double>(), 0, rows, scale, logits, labels, dlogits, sum);
-  SquaredSpan(hn::CappedTag<double, 1>(), r, rows, scale, logits, labels, dlogits, sum);
+  const size_t r = SquaredSpan(hn::ScalableTag<double>(), 0, rows, scale, logits, labels, weights, dlogits, sum);
+  SquaredSpan(hn::CappedTag<double, 1>(), r, rows, scale, logits, labels, weights, dlogits, sum);
   return sum;
 }
 
@@ -123,13 +128,14 @@ double SoftmaxRow(size_t classes, const float* logits, size_t largest, const flo
 
 }  // namespace
 
-double LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions) {
+double LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                    float* predictions) {
   if (rows == 0) return 0.0;
-  return HWY_DYNAMIC_DISPATCH(LogisticLoss)(rows, logits, labels, dlogits, predictions);
+  return HWY_DYNAMIC_DISPATCH(LogisticLoss)(rows, logits, labels, weights, dlogits, predictions);
 }
 
-double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
-                   float* predictions) {
+double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, const float* weights,
+                   float* dlogits, float* predictions) {
   if (rows == 0 || classes == 0) return 0.0;
   const float scale = 1.0f / static_cast<float>(rows);
   const size_t rows_at_once = std::min(rows, std::max<size_t>(1, kSoftmaxElements / classes));
@@ -147,17 +153,19 @@ double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float
     HWY_DYNAMIC_DISPATCH(ExpInPlace)(count * classes, exponentials.data());
     for (size_t r = 0; r < count; ++r) {
       const size_t at = (begin + r) * classes;
-      sum += SoftmaxRow(classes, logits + at, largest[r], exponentials.data() + r * classes, labels[begin + r], scale,
-                        dlogits != nullptr ? dlogits + at : nullptr);
+      const float weight = weights != nullptr ? weights[begin + r] : 1.0f;
+      sum += weight * SoftmaxRow(classes, logits + at, largest[r], exponentials.data() + r * classes, labels[begin + r],
+                                 scale * weight, dlogits != nullptr ? dlogits + at : nullptr);
     }
   }
   return sum;
 }
 
-double SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions) {
+double SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                   float* predictions) {
   if (rows == 0) return 0.0;
   if (predictions != nullptr) std::copy_n(logits, rows, predictions);
-  return HWY_DYNAMIC_DISPATCH(SquaredLoss)(rows, logits, labels, dlogits);
+  return HWY_DYNAMIC_DISPATCH(SquaredLoss)(rows, logits, labels, weights, dlogits);
 }
 
 }  // namespace lodestone::kernels::cpu

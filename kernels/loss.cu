@@ -25,15 +25,17 @@ struct LogisticBody {
   float scale;
   const float* logits;
   const float* labels;
+  const float* weights;
   float* dlogits;
   float* predictions;
   __device__ double operator()(size_t r) const {
     const float z = logits[r], y = labels[r];
+    const float w = weights == nullptr ? 1.0f : weights[r];
     const float e = expf(-fabsf(z));
     const float p = (z < 0.0f ? e : 1.0f) / (1.0f + e);
     if (predictions != nullptr) predictions[r] = p;
-    if (dlogits != nullptr) dlogits[r] = (p - y) * scale;
-    return fmaf(-z, y, z < 0.0f ? 0.0f : z) + log1pf(e);
+    if (dlogits != nullptr) dlogits[r] = (p - y) * (scale * w);
+    return (fmaf(-z, y, z < 0.0f ? 0.0f : z) + log1pf(e)) * w;
   }
 };
 
@@ -41,13 +43,15 @@ struct SquaredBody {
   float scale;
   const float* logits;
   const float* labels;
+  const float* weights;
   float* dlogits;
   float* predictions;
   __device__ double operator()(size_t r) const {
     const float error = logits[r] - labels[r];
+    const float w = weights == nullptr ? 1.0f : weights[r];
     if (predictions != nullptr) predictions[r] = logits[r];
-    if (dlogits != nullptr) dlogits[r] = error * scale;
-    return 0.5 * static_cast<double>(error) * static_cast<double>(error);
+    if (dlogits != nullptr) dlogits[r] = error * (scale * w);
+    return 0.5 * static_cast<double>(error) * static_cast<double>(w) * static_cast<double>(error);
   }
 };
 
@@ -75,7 +79,7 @@ __device__ inline void LargestOfLanes(unsigned lanes, float* value, size_t* inde
 // `lanes` threads per row, a power of two up to a warp, and one sum per block.
 __global__ void __launch_bounds__(kBlock)
     SoftmaxKernel(size_t rows, size_t classes, unsigned lanes, float scale, const float* logits, const float* labels,
-                  float* dlogits, float* predictions, double* sums) {
+                  const float* weights, float* dlogits, float* predictions, double* sums) {
   const unsigned lane = threadIdx.x % lanes;
   double loss = 0;
   // All threads of a warp go round together, since all take part in what is done across lanes.
@@ -98,19 +102,20 @@ __global__ void __launch_bounds__(kBlock)
     for (size_t c = lane; real && c < classes; c += lanes) sum += static_cast<double>(expf(z[c] - largest));
     for (unsigned other = lanes / 2; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
     if (!real) continue;  // All of a warp's other rows go on to the same place.
-    const float label = labels[r];
+    const float label = labels[r], weight = weights == nullptr ? 1.0f : weights[r];
+    const float row_scale = scale * weight;
     const bool known = label >= 0.0f && label < static_cast<float>(classes);
     const size_t at = known ? static_cast<size_t>(label) : classes;
     if (dlogits != nullptr) {
-      const float factor = known ? static_cast<float>(scale / sum) : NAN;
+      const float factor = known ? static_cast<float>(row_scale / sum) : NAN;
       for (size_t c = lane; c < classes; c += lanes) {
         const float share = expf(z[c] - largest) * factor;
-        dlogits[r * classes + c] = c == at ? share - scale : share;
+        dlogits[r * classes + c] = c == at ? share - row_scale : share;
       }
     }
     if (lane != 0) continue;
     if (predictions != nullptr) predictions[r] = static_cast<float>(index);
-    loss += known ? log(sum) - (static_cast<double>(z[at]) - largest) : static_cast<double>(NAN);
+    loss += weight * (known ? log(sum) - (static_cast<double>(z[at]) - largest) : static_cast<double>(NAN));
   }
   loss = BlockSum(loss);
   if (threadIdx.x == 0) sums[blockIdx.x] = loss;
@@ -145,23 +150,23 @@ void LaunchLoss(CudaBackend* backend, const char* operation, std::initializer_li
 
 }  // namespace
 
-void CudaBackend::LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits,
-                               float* predictions, double* loss_sum) {
-  const LogisticBody body{1.0f / static_cast<float>(rows), logits, labels, dlogits, predictions};
+void CudaBackend::LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights,
+                               float* dlogits, float* predictions, double* loss_sum) {
+  const LogisticBody body{1.0f / static_cast<float>(rows), logits, labels, weights, dlogits, predictions};
   LaunchLoss(this, "LogisticLoss", {rows}, rows, loss_sum, LossKernel<LogisticBody>, rows, body);
 }
 
-void CudaBackend::SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
-                              float* predictions, double* loss_sum) {
+void CudaBackend::SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels,
+                              const float* weights, float* dlogits, float* predictions, double* loss_sum) {
   unsigned lanes = 1;
   while (lanes < kWarp && lanes < classes) lanes *= 2;
   LaunchLoss(this, "SoftmaxLoss", {rows, classes}, classes == 0 ? 0 : rows * lanes, loss_sum, SoftmaxKernel, rows,
-             classes, lanes, 1.0f / static_cast<float>(rows), logits, labels, dlogits, predictions);
+             classes, lanes, 1.0f / static_cast<float>(rows), logits, labels, weights, dlogits, predictions);
 }
 
-void CudaBackend::SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
-                              double* loss_sum) {
-  const SquaredBody body{1.0f / static_cast<float>(rows), logits, labels, dlogits, predictions};
+void CudaBackend::SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights,
+                              float* dlogits, float* predictions, double* loss_sum) {
+  const SquaredBody body{1.0f / static_cast<float>(rows), logits, labels, weights, dlogits, predictions};
   LaunchLoss(this, "SquaredLoss", {rows}, rows, loss_sum, LossKernel<SquaredBody>, rows, body);
 }
 

@@ -34,6 +34,7 @@
 #include "worker/client/client.h"
 #include "worker/data/dataset.h"
 #include "worker/device.h"
+#include "worker/model/candidates.h"
 #include "worker/model/model_description.h"
 #include "worker/model/model_plan.h"
 #include "worker/report/results.h"
@@ -151,6 +152,7 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   auto data = LoadData(config, LabelsOf(config.model()), partition,
                        partition.index == 0 || config.train().has_validate(), nullptr, std::move(continued));
   if (!data.ok()) return data;
+  if (config.model().type() == v1::ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(AddCandidates(config, &*data));
   LODESTONE_LOG(INFO, "worker",
                 "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
                 "sparse={} classes={} memory_bytes={} spilled_bytes={} parsed_bytes={} seconds={:.1f}",

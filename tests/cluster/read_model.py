@@ -3,12 +3,13 @@
 
     read_model.py MODEL.safetensors|MODEL.npz DATA    prints a line per sample: its score, or its class and probability
 
-Reads linear, fm, mf, deepfm, mlp, widedeep and dcn models of csv (with a header) and criteo data. tools/psctl/README.md describes the
+Reads linear, fm, mf, deepfm, mlp, widedeep, dcn and twotower models of csv (with a header) and criteo data. tools/psctl/README.md describes the
 file; what is done here is done by what stands there.
 """
 
 import bisect
 import csv
+import datetime
 import json
 import math
 import sys
@@ -101,13 +102,33 @@ class Rows:
         return np.array(row, np.float32)
 
 
+def seconds(text, time):
+    """Seconds since 1970 of a date or time."""
+    iso = time["format"] == "iso8601" or (time["format"] == "auto" and ("-" in text[1:] or "T" in text[1:]))
+    if not iso:
+        return float(text)
+    moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.timezone.utc)
+    return moment.timestamp()
+
+
+def part(text, time):
+    """What a time's feature is."""
+    t = seconds(text, time)
+    if time["part"] == "age_days":
+        return (time["age_at"] - t) / 86400
+    days = math.floor(t / 86400)
+    return (days + 3) % 7 if time["part"] == "weekday" else math.floor((t - 86400 * days) / 3600)
+
+
 def number(text, column):
     if column.get("indicates_missing"):
         return 1.0 if text is None else 0.0
     transform = column["transform"]
     if text is None:
         return 0.0
-    x = float(text)
+    x = part(text, column["time"]) if column.get("time") else float(text)
     if transform.startswith("log"):
         x = math.copysign(math.log1p(abs(x)), x)
     if transform == "unit":
@@ -119,6 +140,8 @@ def number(text, column):
 
 def category(text, column):
     """What the key of a category is the hash of; None: it is missing."""
+    if text is not None and column.get("time"):
+        return str(math.floor(part(text, column["time"])))
     if text is None or not column["bucket"]:
         return text or ""
     x = float(text)
@@ -172,6 +195,26 @@ def cross(network, tensors, x0):
     return x
 
 
+def tower(name, model, tensors, x):
+    """The vector of one tower."""
+    for layer in range(len(model["hidden"])):
+        x = np.maximum(x @ tensors[f"{name}/{layer}/weight"] + tensors[f"{name}/{layer}/bias"], 0)
+    x = x @ tensors[f"{name}/{len(model['hidden'])}/weight"]
+    if model["two_tower"]["normalize"]:
+        x = (x - x.mean()) / np.sqrt(len(x) * (x.var() + 1e-5))
+    return x
+
+
+def score_of(model, tensors, rows, numbers, fields):
+    vectors = []
+    for name in ("user", "item"):
+        own = model["two_tower"][name]
+        parts = [pooled(rows["embedding"], *field) for field in fields if field[1]["name"] in own]
+        parts += [[x] for x, column in zip(numbers, model["data"]["numeric"]) if column["name"] in own]
+        vectors.append(tower(name, model, tensors, np.concatenate(parts)))
+    return vectors[0] @ vectors[1] / model["two_tower"]["temperature"]
+
+
 def logits_of(model, tensors, rows, numbers, fields):
     """`fields`: of each its keys and its column."""
     logits = tensors["bias"].astype(np.float64)
@@ -208,7 +251,7 @@ def logits_of(model, tensors, rows, numbers, fields):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2, 3, 4) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3, 4, 5) and model["activation"] == "relu"
     data = model["data"]
     missing = set(data["missing"]) | {""}
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
@@ -219,9 +262,13 @@ def main():
             several = column.get("pooling")
             texts = categories(text, column, missing) if several else [category(text, column)]
             fields.append(([stable_hash(text.encode(), int(column["salt"])) for text in texts], column))
+        if model["type"] == "twotower":
+            print(repr(float(score_of(model, tensors, rows, numbers, fields))))
+            continue
         logits = logits_of(model, tensors, rows, numbers, fields)
         if model["loss"] == "squared":
-            print(repr(float(logits[0])))
+            output = float(logits[0])
+            print(repr(output * data["label_deviation"] + data["label_mean"] if data["label_deviation"] > 0 else output))
         elif model["loss"] == "logistic":
             print(repr(1 / (1 + math.exp(-float(logits[0])))))
         else:

@@ -24,8 +24,8 @@ namespace {
 constexpr const char* kDelimiters[] = {"", ",", "\t", "::", " ", "\"", ";;", "|"};
 
 // A CSV parser whose layout comes from the first two lines; null if they have none. `several`: a column has any number
-// of categories.
-std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, bool several,
+// of categories. `times`: one has dates and times, and one weights.
+std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, bool several, bool times,
                                                   const std::vector<absl::string_view>& lines) {
   v1::CsvConfig config;
   config.set_delimiter(kDelimiters[options & 7]);
@@ -39,6 +39,14 @@ std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, bool several,
     column.set_separator(kDelimiters[1 + (options & 7) % 7]);
     column.set_values_max(1 + options % 5);
     config.add_missing_indicator("1-2");
+  }
+  if (times) {
+    v1::DateTimeColumn& column = (*config.mutable_datetime())["4"];
+    column.set_format(static_cast<v1::DateTimeColumn::Format>(options % 3));
+    column.set_hour(v1::DateTimeColumn::NUMBER);
+    column.set_age_days(v1::DateTimeColumn::CATEGORY);
+    column.set_age_at("2024-03-01");
+    config.set_weight("5");
   }
   std::optional<absl::string_view> second;
   if (lines.size() > 1) second = lines[1];
@@ -78,6 +86,7 @@ void ParseLines(worker::LineParser* parser, bool sparse, const std::vector<absl:
     LODESTONE_CHECK(parsed.values.empty() || parsed.values.size() == parsed.keys.size());
     for (float number : parsed.numeric) LODESTONE_CHECK(!std::isinf(number));
     for (float value : parsed.values) LODESTONE_CHECK(std::isfinite(value));
+    LODESTONE_CHECK(std::isfinite(parsed.weight) && parsed.weight >= 0);
     numbers = parsed.numeric.size();
     keys = parsed.keys.size();
     first = false;
@@ -106,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (data[0] % 3 == 1) {
     parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
   } else {
-    parser = MakeCsvParser(data[1], data[0] % 6 == 5, lines);
+    parser = MakeCsvParser(data[1], data[0] % 6 == 5, data[0] % 12 >= 8, lines);
   }
   if (parser != nullptr) ParseLines(parser.get(), sparse, lines);
   return 0;

@@ -65,31 +65,32 @@ struct CudaFunctions {
     on->LayerNormBackward(rows, cols, on.In(y, rows * cols), on.In(inverse, rows), on.InOut(dx, rows * cols));
   }
 
-  static double LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits,
-                             float* predictions) {
+  static double LogisticLoss(size_t rows, const float* logits, const float* labels, const float* weights,
+                             float* dlogits, float* predictions) {
     double sum = -1;
     {
       On on;
-      on->LogisticLoss(rows, on.In(logits, rows), on.In(labels, rows), on.InOut(dlogits, rows),
+      on->LogisticLoss(rows, on.In(logits, rows), on.In(labels, rows), on.In(weights, rows), on.InOut(dlogits, rows),
                        on.InOut(predictions, rows), on.InOut(&sum, 1));
     }
     return sum;
   }
-  static double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
-                            float* predictions) {
+  static double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, const float* weights,
+                            float* dlogits, float* predictions) {
     double sum = -1;
     {
       On on;
-      on->SoftmaxLoss(rows, classes, on.In(logits, rows * classes), on.In(labels, rows),
+      on->SoftmaxLoss(rows, classes, on.In(logits, rows * classes), on.In(labels, rows), on.In(weights, rows),
                       on.InOut(dlogits, rows * classes), on.InOut(predictions, rows), on.InOut(&sum, 1));
     }
     return sum;
   }
-  static double SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions) {
+  static double SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
+                            float* predictions) {
     double sum = -1;
     {
       On on;
-      on->SquaredLoss(rows, on.In(logits, rows), on.In(labels, rows), on.InOut(dlogits, rows),
+      on->SquaredLoss(rows, on.In(logits, rows), on.In(labels, rows), on.In(weights, rows), on.InOut(dlogits, rows),
                       on.InOut(predictions, rows), on.InOut(&sum, 1));
     }
     return sum;

@@ -47,8 +47,8 @@ class LossTest : public KernelTest {
     const std::vector<float> logits = Random(rows * classes, kLogitMax);
     const std::vector<float> labels = RandomLabels(rows, classes);
     std::vector<float> dlogits(rows * classes, kNan), predictions(rows, kNan), largest(rows);
-    const double loss =
-        GetParam().softmax_loss(rows, classes, logits.data(), labels.data(), dlogits.data(), predictions.data());
+    const double loss = GetParam().softmax_loss(rows, classes, logits.data(), labels.data(), nullptr, dlogits.data(),
+                                                predictions.data());
     double want_loss = 0;
     std::vector<Exact> want(rows * classes);
     for (size_t r = 0; r < rows; ++r) {
@@ -66,7 +66,8 @@ class LossTest : public KernelTest {
     ExpectEqual(predictions, largest, name);
     // The logarithm of a sum that is off by (8 + 2) u, as above; the rest is double.
     EXPECT_NEAR(loss, want_loss, 1.01 * (8 + 2) * kUnitRoundoff * rows) << name;
-    EXPECT_EQ(loss, GetParam().softmax_loss(rows, classes, logits.data(), labels.data(), nullptr, nullptr)) << name;
+    EXPECT_EQ(loss, GetParam().softmax_loss(rows, classes, logits.data(), labels.data(), nullptr, nullptr, nullptr))
+        << name;
   }
 };
 
@@ -75,7 +76,8 @@ TEST_P(LossTest, LogisticLossAndProbabilitiesAreRight) {
     const std::vector<float> logits = Random(rows, kLogitMax);
     const std::vector<float> labels = RandomLabels(rows, 2);
     std::vector<float> predictions(rows, kNan);
-    const double loss = GetParam().logistic_loss(rows, logits.data(), labels.data(), nullptr, predictions.data());
+    const double loss =
+        GetParam().logistic_loss(rows, logits.data(), labels.data(), nullptr, nullptr, predictions.data());
     double want_loss = 0;
     std::vector<Exact> want(rows);
     for (size_t r = 0; r < rows; ++r) {
@@ -85,7 +87,7 @@ TEST_P(LossTest, LogisticLossAndProbabilitiesAreRight) {
     ExpectClose(predictions, want, std::to_string(rows));
     // e^z is off by 2 u, the logarithm by 4 u, an addition by u; all terms are positive.
     EXPECT_NEAR(loss, want_loss, 1.01 * 7 * kUnitRoundoff * want_loss) << rows;
-    EXPECT_EQ(loss, GetParam().logistic_loss(rows, logits.data(), labels.data(), nullptr, nullptr)) << rows;
+    EXPECT_EQ(loss, GetParam().logistic_loss(rows, logits.data(), labels.data(), nullptr, nullptr, nullptr)) << rows;
   }
 }
 
@@ -94,7 +96,7 @@ TEST_P(LossTest, LogisticGradientIsTheDerivativeOfTheMean) {
     const std::vector<float> logits = Random(rows, kLogitMax);
     const std::vector<float> labels = RandomLabels(rows, 2);
     std::vector<float> dlogits(rows, kNan);
-    GetParam().logistic_loss(rows, logits.data(), labels.data(), dlogits.data(), nullptr);
+    GetParam().logistic_loss(rows, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr);
     std::vector<Exact> want(rows);
     for (size_t r = 0; r < rows; ++r) {
       std::vector<double> z = {logits[r]};
@@ -117,11 +119,42 @@ TEST_P(LossTest, LogisticLossDoesNotOverflow) {
     for (const size_t rows : {1, 9}) {
       const std::vector<float> z(rows, logits[i]), y(rows, labels[i]);
       std::vector<float> dz(rows);
-      const double loss = GetParam().logistic_loss(rows, z.data(), y.data(), dz.data(), nullptr);
+      const double loss = GetParam().logistic_loss(rows, z.data(), y.data(), nullptr, dz.data(), nullptr);
       EXPECT_NEAR(loss, rows * losses[i], 8 * kUnitRoundoff * rows * losses[i] + FLT_MIN) << logits[i];
       for (const float gradient : dz) EXPECT_NEAR(gradient, gradients[i] / rows, 8 * kUnitRoundoff) << logits[i];
     }
   }
+}
+
+// Weights that are powers of two, or 0, round nothing.
+TEST_P(LossTest, AWeightMultipliesItsRowsLossAndGradient) {
+  constexpr size_t kRows = 37, kClasses = 5;
+  const std::vector<float> powers = {0, 0.5f, 1, 2, 4};
+  std::vector<float> weights;
+  for (size_t r = 0; r < kRows; ++r) weights.push_back(powers[r % powers.size()]);
+  const auto check = [&](const char* name, size_t width, size_t classes, const auto& loss) {
+    SCOPED_TRACE(name);
+    const std::vector<float> logits = Random(kRows * width, kLogitMax), labels = RandomLabels(kRows, classes);
+    std::vector<float> plain(kRows * width, kNan), weighted(kRows * width, kNan), one(width), said(kRows), told(kRows);
+    loss(kRows, logits.data(), labels.data(), nullptr, plain.data(), said.data());
+    const double sum = loss(kRows, logits.data(), labels.data(), weights.data(), weighted.data(), told.data());
+    double want = 0, magnitude = 0;
+    for (size_t r = 0; r < kRows; ++r) {
+      const double alone = loss(1, logits.data() + r * width, labels.data() + r, nullptr, one.data(), nullptr);
+      want += weights[r] * alone;
+      magnitude += weights[r] * std::abs(alone);
+      for (size_t c = 0; c < width; ++c) EXPECT_EQ(weighted[r * width + c], weights[r] * plain[r * width + c]) << r;
+    }
+    // Vectors and the rest of a row, or a warp, may round a row's loss differently: by 7 u, as above.
+    EXPECT_NEAR(sum, want, 2 * (8 + 2) * kUnitRoundoff * (magnitude + kRows));
+    EXPECT_EQ(said, told);
+  };
+  check("logistic", 1, 2, GetParam().logistic_loss);
+  check("squared", 1, 2, GetParam().squared_loss);
+  check("softmax", kClasses, kClasses,
+        [&](size_t rows, const float* logits, const float* labels, const float* w, float* dlogits, float* predictions) {
+          return GetParam().softmax_loss(rows, kClasses, logits, labels, w, dlogits, predictions);
+        });
 }
 
 TEST_P(LossTest, NanStaysNan) {
@@ -130,13 +163,16 @@ TEST_P(LossTest, NanStaysNan) {
     const std::vector<float> labels = RandomLabels(19, 2);
     logits[bad] = kNan;
     std::vector<float> dlogits(19);
-    EXPECT_TRUE(std::isnan(GetParam().logistic_loss(19, logits.data(), labels.data(), dlogits.data(), nullptr)));
+    EXPECT_TRUE(
+        std::isnan(GetParam().logistic_loss(19, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr)));
     for (size_t i = 0; i < 19; ++i) EXPECT_EQ(std::isnan(dlogits[i]), i == bad);
-    EXPECT_TRUE(std::isnan(GetParam().squared_loss(19, logits.data(), labels.data(), dlogits.data(), nullptr)));
+    EXPECT_TRUE(
+        std::isnan(GetParam().squared_loss(19, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr)));
     for (size_t i = 0; i < 19; ++i) EXPECT_EQ(std::isnan(dlogits[i]), i == bad);
     // One row of 19 classes: all of its gradient is lost.
     const float label = 3;
-    EXPECT_TRUE(std::isnan(GetParam().softmax_loss(1, 19, logits.data(), &label, dlogits.data(), nullptr))) << bad;
+    EXPECT_TRUE(std::isnan(GetParam().softmax_loss(1, 19, logits.data(), &label, nullptr, dlogits.data(), nullptr)))
+        << bad;
     for (size_t i = 0; i < 19; ++i) EXPECT_TRUE(std::isnan(dlogits[i])) << bad << " " << i;
   }
 }
@@ -160,7 +196,7 @@ TEST_P(LossTest, SoftmaxGradientIsTheDerivativeOfTheMean) {
     const std::vector<float> logits = Random(kRows * classes, kLogitMax);
     const std::vector<float> labels = RandomLabels(kRows, classes);
     std::vector<float> dlogits(kRows * classes, kNan);
-    GetParam().softmax_loss(kRows, classes, logits.data(), labels.data(), dlogits.data(), nullptr);
+    GetParam().softmax_loss(kRows, classes, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr);
     std::vector<Exact> want(kRows * classes);
     for (size_t r = 0; r < kRows; ++r) {
       std::vector<double> z = Row(logits, r, classes);
@@ -180,7 +216,8 @@ TEST_P(LossTest, SoftmaxDoesNotOverflow) {
   const std::vector<float> logits = {1e4f, -1e4f, 0, -3e38f, 1e38f, 1e38f};
   const std::vector<float> labels = {0, 2};
   std::vector<float> dlogits(6), predictions(2);
-  const double loss = GetParam().softmax_loss(2, 3, logits.data(), labels.data(), dlogits.data(), predictions.data());
+  const double loss =
+      GetParam().softmax_loss(2, 3, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data());
   EXPECT_NEAR(loss, std::log(2.0), 2 * 2 * kUnitRoundoff);
   const std::vector<float> want = {0, 0, 0, 0, 0.25f, -0.25f};
   for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(dlogits[i], want[i], 4 * kUnitRoundoff) << i;
@@ -193,7 +230,8 @@ TEST_P(LossTest, SoftmaxLabelOutsideTheClassesGivesNan) {
   for (const float bad : {-1.0f, 3.0f, 1e30f, kNan}) {
     const std::vector<float> labels = {1, bad, 2};
     std::vector<float> dlogits(9);
-    EXPECT_TRUE(std::isnan(GetParam().softmax_loss(3, 3, logits.data(), labels.data(), dlogits.data(), nullptr)));
+    EXPECT_TRUE(
+        std::isnan(GetParam().softmax_loss(3, 3, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr)));
     for (size_t i = 0; i < 9; ++i) EXPECT_EQ(std::isnan(dlogits[i]), i / 3 == 1) << bad;
   }
 }
@@ -203,7 +241,8 @@ TEST_P(LossTest, SquaredLossAndItsGradientAreRight) {
     const std::vector<float> logits = Random(rows, kLogitMax);
     const std::vector<float> labels = Random(rows, kLogitMax);
     std::vector<float> dlogits(rows, kNan), predictions(rows, kNan);
-    const double loss = GetParam().squared_loss(rows, logits.data(), labels.data(), dlogits.data(), predictions.data());
+    const double loss =
+        GetParam().squared_loss(rows, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data());
     double want_loss = 0;
     std::vector<Exact> want(rows);
     for (size_t r = 0; r < rows; ++r) {
@@ -218,7 +257,7 @@ TEST_P(LossTest, SquaredLossAndItsGradientAreRight) {
     ExpectClose(dlogits, want, std::to_string(rows));
     ExpectEqual(predictions, logits, std::to_string(rows));
     EXPECT_NEAR(loss, want_loss, 1.01 * 2 * kUnitRoundoff * want_loss) << rows;  // The difference's u, squared.
-    EXPECT_EQ(loss, GetParam().squared_loss(rows, logits.data(), labels.data(), nullptr, nullptr)) << rows;
+    EXPECT_EQ(loss, GetParam().squared_loss(rows, logits.data(), labels.data(), nullptr, nullptr, nullptr)) << rows;
   }
 }
 
@@ -227,29 +266,29 @@ TEST_P(LossTest, SumsOverMoreRowsThanAGridHasThreads) {
   constexpr size_t kRows = 131'079;
   const std::vector<float> logits(kRows, 1.0f), labels(kRows, 0.0f);
   std::vector<float> dlogits(kRows, kNan), predictions(kRows, kNan);
-  EXPECT_EQ(GetParam().squared_loss(kRows, logits.data(), labels.data(), dlogits.data(), predictions.data()),
+  EXPECT_EQ(GetParam().squared_loss(kRows, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data()),
             kRows / 2.0);
   ExpectEqual(dlogits, std::vector<float>(kRows, 1.0f * (1.0f / kRows)), "gradients");
   ExpectEqual(predictions, logits, "predictions");
   // Two equal classes: ln 2 each.
   constexpr size_t kSoftmaxRows = 65'543;
   const std::vector<float> equal(2 * kSoftmaxRows, 3.0f), classes(kSoftmaxRows, 1.0f);
-  EXPECT_NEAR(GetParam().softmax_loss(kSoftmaxRows, 2, equal.data(), classes.data(), nullptr, nullptr),
+  EXPECT_NEAR(GetParam().softmax_loss(kSoftmaxRows, 2, equal.data(), classes.data(), nullptr, nullptr, nullptr),
               kSoftmaxRows * std::log(2.0), 1e-15 * kSoftmaxRows * kSoftmaxRows);
 }
 
 TEST_P(LossTest, LossOfNoRowsIsZero) {
-  EXPECT_EQ(GetParam().logistic_loss(0, nullptr, nullptr, nullptr, nullptr), 0.0);
-  EXPECT_EQ(GetParam().softmax_loss(0, 10, nullptr, nullptr, nullptr, nullptr), 0.0);
-  EXPECT_EQ(GetParam().squared_loss(0, nullptr, nullptr, nullptr, nullptr), 0.0);
+  EXPECT_EQ(GetParam().logistic_loss(0, nullptr, nullptr, nullptr, nullptr, nullptr), 0.0);
+  EXPECT_EQ(GetParam().softmax_loss(0, 10, nullptr, nullptr, nullptr, nullptr, nullptr), 0.0);
+  EXPECT_EQ(GetParam().squared_loss(0, nullptr, nullptr, nullptr, nullptr, nullptr), 0.0);
 }
 
 TEST_P(LossTest, SumsOfManyLossesAreDouble) {
   // 2^24 + 1 cannot be counted in float.
   constexpr size_t kRows = 1 << 12;
   const std::vector<float> logits(kRows, 4096.0f + 1.0f), labels(kRows, 1.0f), zeros(kRows, 0.0f);
-  EXPECT_EQ(GetParam().squared_loss(kRows, logits.data(), labels.data(), nullptr, nullptr), 0x1p12 * 0x1p23);
-  EXPECT_EQ(GetParam().logistic_loss(kRows, logits.data(), zeros.data(), nullptr, nullptr), 0x1p12 * 4097);
+  EXPECT_EQ(GetParam().squared_loss(kRows, logits.data(), labels.data(), nullptr, nullptr, nullptr), 0x1p12 * 0x1p23);
+  EXPECT_EQ(GetParam().logistic_loss(kRows, logits.data(), zeros.data(), nullptr, nullptr, nullptr), 0x1p12 * 4097);
 }
 
 LODESTONE_ON_EVERY_BACKEND(LossTest);

@@ -10,6 +10,8 @@ void ClearBatch(Batch* batch) {
   batch->keys.clear();
   batch->values.clear();
   batch->groups.clear();
+  batch->weights.clear();
+  batch->candidates.clear();
 }
 
 void AppendSample(float label, const ParsedLine& sample, Batch* batch) {

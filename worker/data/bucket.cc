@@ -22,7 +22,9 @@ int64_t Log2Bucket(double x) {
 
 absl::string_view BucketRule::TextOf(double number, std::string* scratch) const {
   const int64_t bucket = kind == Kind::kLog2 ? Log2Bucket(number)
-                                             : std::upper_bound(bounds.begin(), bounds.end(), number) - bounds.begin();
+                         : kind == Kind::kTime
+                             ? static_cast<int64_t>(std::floor(time.Of(number)))
+                             : std::upper_bound(bounds.begin(), bounds.end(), number) - bounds.begin();
   scratch->clear();
   absl::StrAppend(scratch, bucket);
   return *scratch;
@@ -33,7 +35,7 @@ BucketRule::Kind BucketKindOf(v1::CsvConfig::Bucket bucket) {
 }
 
 std::string BucketName(BucketRule::Kind kind) {
-  if (kind == BucketRule::Kind::kText) return "";
+  if (kind == BucketRule::Kind::kText || kind == BucketRule::Kind::kTime) return "";
   return absl::AsciiStrToLower(
       v1::CsvConfig::Bucket_Name(kind == BucketRule::Kind::kLog2 ? v1::CsvConfig::LOG2 : v1::CsvConfig::QUANTILES));
 }

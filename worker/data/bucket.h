@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
 #include "proto/model.pb.h"
+#include "worker/data/date_time.h"
 
 namespace lodestone::worker {
 
@@ -18,17 +19,19 @@ struct BucketRule {
     kText,  // It is the text.
     kLog2,
     kQuantiles,
+    kTime,  // It is a part of a date and time.
   };
   Kind kind = Kind::kText;
   std::vector<double> bounds;  // Of quantiles, in ascending order.
   bool counts = false;         // The bounds are not known yet: numbers are for Quantiles.
+  TimeRule time;               // Of kTime: the number is its seconds.
 
   // The category of a number, as text. REQUIRES: it is not kText. `scratch` is where it lies.
   absl::string_view TextOf(double number, std::string* scratch) const;
 };
 
 BucketRule::Kind BucketKindOf(v1::CsvConfig::Bucket bucket);
-// As descriptions call it: empty for kText.
+// As descriptions call it: empty for kText and kTime.
 std::string BucketName(BucketRule::Kind kind);
 
 // The bounds of a column's quantiles, from an even sample of its numbers.

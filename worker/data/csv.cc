@@ -8,6 +8,7 @@
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
+
 LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineError* error) {
   if (line.find_first_not_of(' ') == absl::string_view::npos) return LineOutcome::kBlank;
   if (!SplitCsv(line, layout_.delimiter, &fields_, &scratch_, error)) return LineOutcome::kMalformed;
@@ -26,7 +27,21 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
     const absl::string_view text = fields[*layout_.group].text;
     parsed->group = GroupOf(layout_.IsMissing(text) ? "" : text);
   }
-  parsed->label = {};
+  if (layout_.weight.has_value()) {
+    const CsvField& field = fields[*layout_.weight];
+    double number = std::nan("");
+    if (!layout_.IsMissing(field.text) && !ParseNumber(field.text, &number)) {
+      error->column = field.column;
+      error->message = absl::StrCat(Quoted(field.text), " in ", layout_.names[*layout_.weight],
+                                    " is no weight: csv.weight takes finite numbers that are not negative");
+      return LineOutcome::kMalformed;
+    }
+    if (!layout_.SetWeight(number, &parsed->weight, &error->message)) {
+      error->column = field.column;
+      return LineOutcome::kMalformed;
+    }
+  }
+  parsed->label = layout_.unlabelled ? kLabelOfAll : absl::string_view();
   if (layout_.label.has_value()) {
     const CsvField& label = fields[*layout_.label];
     if (!layout_.label_optional && layout_.IsMissing(label.text)) {
@@ -43,8 +58,14 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {
     const CsvField& field = fields[column.index];
     double number = std::nan("");
-    if (layout_.IsMissing(field.text) || ParseNumber(field.text, &number)) {
+    const bool is_time = column.time.is_set();
+    if (layout_.IsMissing(field.text) ||
+        (is_time ? ParseTime(field.text, column.time.format, &number) : ParseNumber(field.text, &number))) {
       parsed->numeric.push_back(CsvLayout::NumberOf(column, number));
+    } else if (is_time) {
+      error->column = field.column;
+      error->message = NoTime(field.text, layout_.names[column.index]);
+      return LineOutcome::kMalformed;
     } else {
       error->column = field.column;
       error->message = absl::StrCat(Quoted(field.text), " in ", layout_.names[column.index],
@@ -64,7 +85,13 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
     absl::string_view text = layout_.IsMissing(field.text) ? "" : field.text;
     if (const BucketRule& rule = layout_.buckets[i]; rule.kind != BucketRule::Kind::kText) {
       double number = std::nan("");
-      if (!text.empty() && !ParseNumber(text, &number)) {
+      const bool is_time = rule.kind == BucketRule::Kind::kTime;
+      if (!text.empty() && is_time && !ParseTime(text, rule.time.format, &number)) {
+        error->column = field.column;
+        error->message = NoTime(text, layout_.names[layout_.categorical[i]]);
+        return LineOutcome::kMalformed;
+      }
+      if (!text.empty() && !is_time && !ParseNumber(text, &number)) {
         error->column = field.column;
         error->message = absl::StrCat(Quoted(text), " in ", layout_.names[layout_.categorical[i]],
                                       " is not a number, which csv.bucket needs");

@@ -5,11 +5,10 @@
 #include <map>
 #include <set>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "worker/data/column_resolver.h"
 #include "worker/data/csv_split.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
@@ -17,147 +16,27 @@
 namespace lodestone::worker {
 namespace {
 
-// What a specification of columns names.
-struct Columns {
-  std::vector<size_t> indices;
-  bool range = false;
-};
-
-enum class Role { kNone, kLabel, kNumeric, kCategorical, kIgnored };
+using Columns = ColumnResolver::Columns;
+using Role = ColumnResolver::Role;
 
 bool IsNumber(absl::string_view text) {
   double value;
   return ParseNumber(text, &value);
 }
 
-bool IsDigits(absl::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Whether `spec` is an index, an index from the end or a range; sets them (last == first but for a range).
-bool ParseIndices(absl::string_view spec, int64_t* first, int64_t* last) {
-  if (const size_t dash = spec.find('-', 1); dash != absl::string_view::npos) {
-    return IsDigits(spec.substr(0, dash)) && IsDigits(spec.substr(dash + 1)) &&
-           absl::SimpleAtoi(spec.substr(0, dash), first) && absl::SimpleAtoi(spec.substr(dash + 1), last);
-  }
-  if (!IsDigits(spec.substr(spec.substr(0, 1) == "-" ? 1 : 0)) || !absl::SimpleAtoi(spec, first)) return false;
-  *last = *first;
-  return true;
-}
-
-// Resolves specifications against one file's columns.
-class Resolver {
- public:
-  // `plain_names`: CsvLayout::plain_names, by which descriptions of models name columns.
-  Resolver(absl::string_view file, std::vector<std::string> header, std::vector<std::string> plain_names)
-      : file_(file),
-        header_(std::move(header)),
-        plain_names_(std::move(plain_names)),
-        columns_(plain_names_.size()),
-        roles_(columns_, Role::kNone) {}
-
-  absl::StatusOr<Columns> Find(absl::string_view option, const std::string& spec) const {
-    Columns found;
-    const auto named = std::find(header_.begin(), header_.end(), spec);
-    if (named != header_.end()) {
-      if (std::find(named + 1, header_.end(), spec) != header_.end()) {
-        return Error(absl::StrCat(option, ": two columns are named \"", spec, "\"; use an index"));
-      }
-      found.indices.push_back(named - header_.begin());
-      return found;
-    }
-    const auto plain = std::find(plain_names_.begin(), plain_names_.end(), spec);
-    if (!header_.empty() && plain != plain_names_.end()) {
-      found.indices.push_back(plain - plain_names_.begin());
-      return found;
-    }
-    int64_t first = 0;
-    int64_t last = 0;
-    if (!ParseIndices(spec, &first, &last)) {
-      return Error(header_.empty()
-                       ? absl::StrCat(option, ": there is no column \"", spec, "\", the file has no header")
-                       : absl::StrCat(option, ": there is no column \"", spec, "\"; the header has ", HeaderText()));
-    }
-    const auto columns = static_cast<int64_t>(columns_);
-    if (first < 0) first += columns, last += columns;
-    if (first < 0 || last >= columns || first > last) {
-      return Error(
-          absl::StrCat(option, ": there is no column ", spec, "; the file has ", columns_, " columns, counted from 0"));
-    }
-    found.range = first != last;
-    for (int64_t i = first; i <= last; ++i) found.indices.push_back(static_cast<size_t>(i));
-    return found;
-  }
-
-  // Gives the columns of `specs` the role and appends those that got it to *taken. A range leaves out the label and
-  // ignored columns.
-  template <typename Specs>
-  absl::Status Take(absl::string_view option, const Specs& specs, Role role, std::vector<size_t>* taken) {
-    for (const std::string& spec : specs) {
-      LODESTONE_ASSIGN_OR_RETURN(const Columns columns, Find(option, spec));
-      for (size_t index : columns.indices) {
-        Role& now = roles_[index];
-        if (now == Role::kNone) {
-          now = role;
-          taken->push_back(index);
-        } else if (!(columns.range && (now == Role::kLabel || now == Role::kIgnored))) {
-          return Error(absl::StrCat(option, ": column \"", spec, "\" is already ", RoleText(now),
-                                    columns.range ? absl::StrCat(" (index ", index, ")") : ""));
-        }
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  Role role(size_t index) const { return roles_[index]; }
-
-  absl::Status Error(absl::string_view message) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", message));
-  }
-
- private:
-  static absl::string_view RoleText(Role role) {
-    switch (role) {
-      case Role::kLabel:
-        return "the label";
-      case Role::kNumeric:
-        return "numeric";
-      case Role::kCategorical:
-        return "categorical";
-      case Role::kIgnored:
-        return "ignored";
-      case Role::kNone:
-        break;
-    }
-    return "unused";
-  }
-
-  std::string HeaderText() const {
-    constexpr size_t kNamesShown = 20;
-    const size_t shown = std::min(header_.size(), kNamesShown);
-    return absl::StrCat(absl::StrJoin(header_.begin(), header_.begin() + shown, ", "),
-                        shown < header_.size() ? ", ..." : "");
-  }
-
-  const absl::string_view file_;
-  const std::vector<std::string> header_;  // Empty: there is none.
-  const std::vector<std::string> plain_names_;
-  const size_t columns_;
-  std::vector<Role> roles_;
-};
-
 bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& header) {
   const auto named = [&](const std::string& spec) {
     int64_t first, last;
-    return !ParseIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
+    return !ParseColumnIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
   };
   const auto any_key = [&](const auto& map) {
     return std::any_of(map.begin(), map.end(), [&](const auto& entry) { return named(entry.first); });
   };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
-  return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
-         any(config.categorical()) || any(config.ignore()) || any(config.missing_indicator()) ||
-         any_key(config.bucket()) || any_key(config.transform()) || any_key(config.multi());
+  return (!config.label().empty() && named(config.label())) || (!config.group().empty() && named(config.group())) ||
+         (!config.weight().empty() && named(config.weight())) || any(config.numeric()) || any(config.categorical()) ||
+         any(config.ignore()) || any(config.missing_indicator()) || any_key(config.bucket()) ||
+         any_key(config.transform()) || any_key(config.multi()) || any_key(config.datetime());
 }
 
 // Whether one of `specs` names column `index` of `columns` by its index.
@@ -165,7 +44,7 @@ template <typename Specs>
 bool NamesIndex(const Specs& specs, int64_t index, int64_t columns) {
   return std::any_of(specs.begin(), specs.end(), [&](const std::string& spec) {
     int64_t first, last;
-    if (!ParseIndices(spec, &first, &last)) return false;
+    if (!ParseColumnIndices(spec, &first, &last)) return false;
     return first < 0 ? index == first + columns : first <= index && index <= last;
   });
 }
@@ -219,7 +98,7 @@ std::vector<size_t> InOrder(const std::map<size_t, Settings>& by_index, const Cs
 }
 
 // Adds the columns of csv.bucket to the categorical ones, in InOrder.
-absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
+absl::Status AddBuckets(const v1::CsvConfig& config, const ColumnResolver& resolver, CsvLayout* layout) {
   std::map<size_t, v1::CsvConfig::Bucket> buckets;
   for (const auto& entry : config.bucket()) {
     LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.bucket", entry.first));
@@ -245,7 +124,7 @@ absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, C
 }
 
 // Takes the columns of csv.multi.
-absl::StatusOr<std::map<size_t, MultiRule>> TakeMulti(const v1::CsvConfig& config, Resolver* resolver) {
+absl::StatusOr<std::map<size_t, MultiRule>> TakeMulti(const v1::CsvConfig& config, ColumnResolver* resolver) {
   std::map<size_t, MultiRule> rules;
   for (const auto& entry : config.multi()) {
     std::vector<size_t> taken;
@@ -267,8 +146,69 @@ void AddMulti(const std::map<size_t, MultiRule>& rules, CsvLayout* layout) {
   }
 }
 
+// The features of the columns of csv.datetime.
+struct Times {
+  struct Feature {
+    size_t index;
+    TimeRule rule;
+    v1::Transform transform;
+  };
+  std::vector<Feature> categories;
+  std::vector<Feature> numbers;
+};
+
+// Takes the columns of csv.datetime, in InOrder. `transform`: of numbers, unless they have their own.
+absl::StatusOr<Times> TakeTimes(const v1::CsvConfig& config, v1::Transform transform, const CsvLayout& layout,
+                                ColumnResolver* resolver) {
+  std::map<size_t, v1::DateTimeColumn> columns;
+  for (const auto& entry : config.datetime()) {
+    std::vector<size_t> taken;
+    LODESTONE_RETURN_IF_ERROR(
+        resolver->Take("csv.datetime", std::vector<std::string>{entry.first}, Role::kTime, &taken));
+    for (const size_t index : taken) columns.emplace(index, entry.second);
+  }
+  Times times;
+  for (const size_t index : InOrder(columns, layout)) {
+    const v1::DateTimeColumn& column = columns.at(index);
+    const size_t before = times.categories.size() + times.numbers.size();
+    for (const TimeRule::Part part : kTimeParts) {
+      const v1::DateTimeColumn::Feature feature = FeatureOf(column, part);
+      if (feature == v1::DateTimeColumn::NONE) continue;
+      TimeRule rule{part, column.format(), 0};
+      if (part == TimeRule::Part::kAgeDays) {
+        if (!ParseTime(column.age_at(), v1::DateTimeColumn::ISO8601, &rule.age_at)) {
+          return resolver->Error(
+              absl::StrCat("csv.datetime: the age of ", layout.names[index],
+                           " needs age_at, a date or time as ISO 8601 that ages are counted to, and \"",
+                           column.age_at(), "\" is none"));
+        }
+        rule.age_at = std::floor(rule.age_at);
+      }
+      const v1::Transform own = ResolveTransform(column.transform(), transform);
+      (feature == v1::DateTimeColumn::CATEGORY ? times.categories : times.numbers).push_back({index, rule, own});
+    }
+    if (times.categories.size() + times.numbers.size() == before) {
+      return resolver->Error(absl::StrCat("csv.datetime: ", layout.names[index],
+                                          " has no feature: set hour, weekday or "
+                                          "age_days, or put it into csv.ignore"));
+    }
+  }
+  return times;
+}
+
+// Adds those that are categories.
+void AddTimes(const Times& times, CsvLayout* layout) {
+  for (const Times::Feature& feature : times.categories) {
+    layout->categorical.push_back(feature.index);
+    BucketRule& rule = layout->buckets.emplace_back();
+    rule.kind = BucketRule::Kind::kTime;
+    rule.time = feature.rule;
+    if (!layout->multi.empty()) layout->multi.emplace_back();
+  }
+}
+
 // Adds a number beside each numeric column of csv.missing_indicator, behind all of them, in their order.
-absl::Status AddIndicators(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
+absl::Status AddIndicators(const v1::CsvConfig& config, const ColumnResolver& resolver, CsvLayout* layout) {
   std::set<size_t> indicated;
   for (const std::string& spec : config.missing_indicator()) {
     LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.missing_indicator", spec));
@@ -285,17 +225,20 @@ absl::Status AddIndicators(const v1::CsvConfig& config, const Resolver& resolver
   }
   const std::vector<CsvLayout::NumericColumn> numbers = layout->numeric;
   for (const CsvLayout::NumericColumn& column : numbers) {
-    if (indicated.contains(column.index)) layout->numeric.push_back({column.index, v1::NONE, true});
+    if (indicated.contains(column.index)) layout->numeric.push_back({column.index, v1::NONE, true, {}});
   }
   return absl::OkStatus();
 }
 
-absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLayout* layout,
-                         std::vector<size_t>* numeric) {
+absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, ColumnResolver* resolver,
+                         CsvLayout* layout, std::vector<size_t>* numeric, Times* times) {
   std::vector<size_t> label;
   const std::vector<std::string>& names = layout->plain_names;
-  if (layout->label_optional && layout->has_header &&
-      std::find(names.begin(), names.end(), config.label()) == names.end()) {
+  if (config.label().empty()) {
+    layout->label.reset();
+    layout->unlabelled = true;
+  } else if (layout->label_optional && layout->has_header &&
+             std::find(names.begin(), names.end(), config.label()) == names.end()) {
     layout->label.reset();
   } else {
     LODESTONE_RETURN_IF_ERROR(
@@ -308,19 +251,29 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
     if (group.indices.size() != 1) return resolver->Error("csv.group has to be one column");
     layout->group = group.indices[0];
   }
+  if (!config.weight().empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns weight, resolver->Find("csv.weight", config.weight()));
+    if (weight.indices.size() != 1) return resolver->Error("csv.weight has to be one column");
+    layout->weight = weight.indices[0];
+    if (layout->weight == layout->label) {
+      return resolver->Error(absl::StrCat("csv.weight: ", layout->names[*layout->weight], " is the label"));
+    }
+  }
   std::vector<size_t> ignored;
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.ignore", config.ignore(), Role::kIgnored, &ignored));
   LODESTONE_RETURN_IF_ERROR(
       resolver->Take("csv.categorical", config.categorical(), Role::kCategorical, &layout->categorical));
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.numeric", config.numeric(), Role::kNumeric, numeric));
   LODESTONE_ASSIGN_OR_RETURN(const auto multi, TakeMulti(config, resolver));
+  LODESTONE_ASSIGN_OR_RETURN(*times, TakeTimes(config, transform, *layout, resolver));
   layout->numeric_by_default = config.categorical().empty() && config.numeric().empty() && multi.empty();
   for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
-    if (resolver->role(i) == Role::kNone && layout->group != i) numeric->push_back(i);
+    if (resolver->role(i) == Role::kNone && layout->group != i && layout->weight != i) numeric->push_back(i);
   }
   LODESTONE_RETURN_IF_ERROR(AddBuckets(config, *resolver, layout));
   AddMulti(multi, layout);
-  if (numeric->empty() && layout->categorical.empty()) {
+  AddTimes(*times, layout);
+  if (numeric->empty() && layout->categorical.empty() && times->numbers.empty()) {
     return resolver->Error(
         absl::StrCat("no feature columns among its ", layout->names.size(), " columns; is csv.delimiter right?"));
   }
@@ -338,9 +291,10 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
   }
   layout->plain_names = PlainNames(header, layout->has_header);
   if (!layout->has_header) header.clear();
-  Resolver resolver(file, std::move(header), layout->plain_names);
+  ColumnResolver resolver(file, std::move(header), layout->plain_names);
   std::vector<size_t> numeric;
-  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, layout, &numeric));
+  Times times;
+  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, transform, &resolver, layout, &numeric, &times));
 
   std::map<size_t, v1::Transform> transforms;
   for (const auto& entry : config.transform()) {
@@ -354,13 +308,21 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
       }
     }
   }
-  for (const size_t index : layout->categorical) layout->salts.push_back(StableHash(layout->plain_names[index]));
+  for (size_t i = 0; i < layout->categorical.size(); ++i) {
+    const TimeRule::Part part = layout->buckets[i].time.part;
+    const std::string& name = layout->plain_names[layout->categorical[i]];
+    layout->salts.push_back(StableHash(part == TimeRule::Part::kNone ? name : absl::StrCat(name, ":", PartName(part))));
+  }
   for (size_t index : numeric) {
     const auto own = transforms.find(index);
     layout->numeric.push_back(
-        {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
+        {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform), false, {}});
   }
-  return AddIndicators(config, resolver, layout);
+  LODESTONE_RETURN_IF_ERROR(AddIndicators(config, resolver, layout));
+  for (const Times::Feature& feature : times.numbers) {
+    layout->numeric.push_back({feature.index, feature.transform, false, feature.rule});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -368,7 +330,17 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
 float CsvLayout::NumberOf(const NumericColumn& column, double x) {
   const bool is_missing = std::isnan(x);
   if (column.indicates_missing) return is_missing ? 1.0f : 0.0f;
+  if (column.time.is_set() && !is_missing) x = column.time.Of(x);
   return is_missing ? MissingNumber(column.transform) : TransformNumber(column.transform, x);
+}
+
+bool CsvLayout::SetWeight(double number, float* to, std::string* error) const {
+  *to = static_cast<float>(number);
+  if (number >= 0 && std::isfinite(*to)) return true;
+  *error = std::isnan(number) ? absl::StrCat("the weight (", names[*weight], ") is missing")
+                              : absl::StrCat(number, " in ", names[*weight],
+                                             " is no weight: csv.weight takes finite numbers that are not negative");
+  return false;
 }
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
 #include "worker/data/bucket.h"
+#include "worker/data/date_time.h"
 #include "worker/data/multi.h"
 
 namespace lodestone::worker {
@@ -20,6 +21,7 @@ struct CsvLayout {
     size_t index = 0;
     v1::Transform transform = v1::NONE;  // Never DEFAULT.
     bool indicates_missing = false;      // It is 1 where the column's number is missing, else 0.
+    TimeRule time;                       // If it is set, the column has times, of which this is the number.
   };
 
   std::string delimiter;
@@ -30,19 +32,25 @@ struct CsvLayout {
       plain_names;                  // Of all columns: "age", or 3; those that two columns bear have the index added.
   std::optional<size_t> label = 0;  // Nothing: there is none.
   std::vector<NumericColumn> numeric;
-  // Those of texts, then those of csv.bucket by name, or index, then those of csv.multi likewise.
+  // Those of texts, then those of csv.bucket by name, or index, then those of csv.multi and csv.datetime likewise.
   std::vector<size_t> categorical;
-  std::vector<uint64_t> salts;       // Beside categorical: StableHash of the column's plain name,
+  std::vector<uint64_t> salts;  // Beside categorical: StableHash of the column's plain name (and ":hour" or the like),
   std::vector<BucketRule> buckets;   // how the category comes of the field,
   std::vector<MultiRule> multi;      // and whether it has several; empty: none has.
   std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.
 
-  bool label_optional = false;  // A line may have none.
-  std::optional<size_t> id;     // The column that names the samples.
-  std::optional<size_t> group;  // The column that groups them.
+  bool label_optional = false;   // A line may have none.
+  std::optional<size_t> id;      // The column that names the samples.
+  std::optional<size_t> group;   // The column that groups them.
+  std::optional<size_t> weight;  // The column of their weights.
 
-  // What a number of the column reads as, `x` being NaN where it is missing.
+  // Whether each label is 1, because there is no column of them (csv.label: "").
+  bool unlabelled = false;
+
+  // What a number of the column, or its time, reads as, `x` being NaN where it is missing.
   static float NumberOf(const NumericColumn& column, double x);
+  // Sets a sample's weight; false, and *error says why, if the number is none. NaN: it is missing.
+  bool SetWeight(double number, float* weight, std::string* error) const;
   bool IsMissing(absl::string_view text) const {
     if (text.empty()) return true;
     for (const std::string& m : missing) {

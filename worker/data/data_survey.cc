@@ -90,7 +90,14 @@ v1::DataConfig Untransformed(v1::DataConfig config, Format::Format format) {
   config.set_numeric(v1::STANDARDIZE);
   config.mutable_csv()->clear_transform();
   config.mutable_csv()->clear_missing_indicator();
+  for (auto& entry : *config.mutable_csv()->mutable_datetime()) entry.second.set_transform(v1::STANDARDIZE);
   return config;
+}
+
+// A column's name, and what part of its time is the feature.
+template <typename Column>
+std::string NameOf(const Column& column) {
+  return column.has_time() ? absl::StrCat(column.name(), ":", column.time().part()) : column.name();
 }
 
 class Survey {
@@ -154,12 +161,12 @@ class Survey {
     as_configured.Describe(&described);
     for (const auto& column : described.numeric()) {
       if (column.indicates_missing()) continue;
-      columns_.emplace_back(SurveyedColumn{.name = column.name(), .is_number = true, .rule = column.transform()});
+      columns_.emplace_back(SurveyedColumn{.name = NameOf(column), .is_number = true, .rule = column.transform()});
     }
     numeric_ = columns_.size();
     for (const auto& column : described.categorical()) {
-      columns_.emplace_back(
-          SurveyedColumn{.name = column.name(), .rule = column.pooling().empty() ? column.bucket() : column.pooling()});
+      columns_.emplace_back(SurveyedColumn{.name = NameOf(column),
+                                           .rule = column.pooling().empty() ? column.bucket() : column.pooling()});
       empty_.push_back(StableHash("", column.salt()));
     }
     if (out_.schema.sparse) columns_.clear();
@@ -185,7 +192,8 @@ class Survey {
         return absl::OkStatus();
       }
       float label = 0;
-      const bool is_sample = outcome == LineOutcome::kSample && labels_.Add(parsed.label, &label, &error.message);
+      const bool is_sample = outcome == LineOutcome::kSample &&
+                             labels_.Add(parsed.label, &label, &error.message, /*held_out=*/false, parsed.weight);
       if (is_sample) {
         AddRow(parsed, label);
         continue;
@@ -201,6 +209,10 @@ class Survey {
   // `label`: its provisional one, which is the number itself, or stands for the class.
   void AddRow(const ParsedLine& parsed, float label) {
     ++out_.rows;
+    out_.weight_sum += parsed.weight;
+    out_.weight_least = out_.rows == 1 ? parsed.weight : std::min<double>(out_.weight_least, parsed.weight);
+    out_.weight_greatest = std::max<double>(out_.weight_greatest, parsed.weight);
+    out_.weightless += parsed.weight == 0;
     double number = 0;
     const bool is_number = ParseNumber(parsed.label, &number);
     numbers_ = numbers_ && is_number;

@@ -40,6 +40,11 @@ struct DataSurvey {
   uint64_t keys = 0;
   Schema schema;  // Labels and their counts are those of these rows.
   bool numeric_labels = false;
+  // Of samples with weights: their sum, the least and the greatest, and how many are 0.
+  double weight_sum = 0;
+  double weight_least = 0;
+  double weight_greatest = 0;
+  uint64_t weightless = 0;
   std::vector<SurveyedColumn> columns;  // Empty for libsvm, libffm and images.
 };
 

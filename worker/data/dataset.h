@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +29,11 @@ struct Schema {
   // Classes by label (loss other than squared): names as in the file, and training samples of each.
   std::vector<std::string> class_names;
   std::vector<uint64_t> class_counts;
-  double label_mean = 0;       // Over the training files; of numbers (squared loss) or of class indices.
+  std::vector<double> class_weights;  // Of samples with weights: their sum by class; empty: each counts 1.
+  double label_mean = 0;              // Over the training files; of numbers (squared loss) or of class indices.
+  // data.standardize_label: the deviation of the labels, by which a model divides them, less their mean; 0: it does
+  // not.
+  double label_deviation = 0;
   uint64_t train_samples = 0;  // Of all partitions.
   // What predictions need to know of the data: columns, statistics, classes.
   v1::DataDescription description;
@@ -47,6 +52,17 @@ struct Batch {
   std::vector<Key> keys;
   std::vector<float> values;     // Beside keys; empty if all are 1 (categorical).
   std::vector<uint64_t> groups;  // [size]: equal for samples of one group (csv.group); empty: there are no groups
+  std::vector<float> weights;    // [size]: what samples count (csv.weight); empty: each counts 1
+  // Of in-batch softmax (model/candidates.h), [2, size]: what is added to the score of each sample's item where it is a
+  // candidate of the others, first in training, then in predictions; labels are candidates' indices then. Else empty.
+  std::vector<float> candidates;
+
+  // Null if each counts 1.
+  const float* weights_or_null() const { return weights.empty() ? nullptr : weights.data(); }
+  // What all samples count.
+  double weight_sum() const {
+    return weights.empty() ? static_cast<double>(size) : std::accumulate(weights.begin(), weights.end(), 0.0);
+  }
 };
 
 // Samples that can be read in any order. Thread-safe: immutable after loading.

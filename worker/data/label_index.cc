@@ -1,6 +1,7 @@
 #include "worker/data/label_index.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -27,6 +28,13 @@ bool ParseLabelNumber(absl::string_view text, double* number) {
 absl::StatusOr<LabelIndex> LabelIndex::Create(LabelKind kind, const v1::DataConfig& config,
                                               const v1::DataDescription* known) {
   LabelIndex index(kind);
+  index.standardizes_ = config.standardize_label();
+  if (index.standardizes_ && kind == LabelKind::kClass) {
+    return absl::InvalidArgumentError(
+        "data.standardize_label scales numbers, and the model takes labels as classes; leave it out, or set "
+        "model.loss: "
+        "squared");
+  }
   if (known != nullptr) {
     if ((kind == LabelKind::kClass) != (known->classes_size() > 0)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -79,6 +87,7 @@ absl::Status LabelIndex::SetMap(const v1::DataConfig& config) {
     class_names_.push_back(absl::StrJoin(names[c], "|"));
   }
   counts_.resize(texts_.size());
+  weights_.resize(texts_.size());
   return absl::OkStatus();
 }
 
@@ -96,6 +105,7 @@ void LabelIndex::SetClasses(const v1::DataDescription& known) {
     class_names_.push_back(one.name());
   }
   counts_.resize(texts_.size());
+  weights_.resize(texts_.size());
 }
 
 int64_t LabelIndex::IdOf(absl::string_view text) const {
@@ -116,15 +126,35 @@ std::string LabelIndex::UnknownLabel(absl::string_view text) const {
                       absl::StrJoin(shown, ", "), class_names_.size() > kClassesShown ? ", ..." : "", ")");
 }
 
-bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* error, bool held_out) {
+void LabelIndex::CountNumber(double number, double weight) {
+  if (samples_ == 0) shift_ = number;
+  const double difference = number - shift_;
+  sum_ += weight * number;
+  difference_sum_ += weight * difference;
+  square_sum_ += weight * difference * difference;
+}
+
+double LabelIndex::Deviation() const {
+  if (weight_sum_ == 0) return 1;
+  const double mean = difference_sum_ / weight_sum_;
+  const double variance = square_sum_ / weight_sum_ - mean * mean;
+  // Rounding leaves up to about 1e-16 of the square in the difference above.
+  return variance > 1e-14 * mean * mean ? std::sqrt(variance) : 1;
+}
+
+bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* error, bool held_out, float weight) {
   if (kind_ == LabelKind::kNumber) {
     double number = 0;
     if (!ParseLabelNumber(text, &number)) {
-      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the squared loss needs it");
+      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the loss of the model needs it");
       return false;
     }
-    if (!held_out) sum_ += number;
-    samples_ += !held_out;
+    if (!held_out) {
+      CountNumber(number, weight);
+      weight_sum_ += weight;
+      weighted_ = weighted_ || weight != 1;
+      ++samples_;
+    }
     *provisional = static_cast<float>(number);
     return true;
   }
@@ -145,14 +175,20 @@ bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* er
       ids_.emplace(text, id);
       texts_.emplace_back(text);
       counts_.push_back(0);
+      weights_.push_back(0);
       double number = 0;
       all_numbers_ = all_numbers_ && ParseLabelNumber(text, &number);
     }
     last_text_.assign(text.data(), text.size());
     last_id_ = static_cast<uint32_t>(id);
   }
-  counts_[last_id_] += !held_out;
-  samples_ += !held_out;
+  if (!held_out) {
+    ++counts_[last_id_];
+    weights_[last_id_] += weight;
+    weight_sum_ += weight;
+    weighted_ = weighted_ || weight != 1;
+    ++samples_;
+  }
   *provisional = static_cast<float>(last_id_);
   return true;
 }
@@ -190,7 +226,7 @@ bool LabelIndex::Find(absl::string_view text, float* label, std::string* error) 
   if (kind_ == LabelKind::kNumber) {
     double number = 0;
     if (!ParseLabelNumber(text, &number)) {
-      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the squared loss needs it");
+      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the loss of the model needs it");
       return false;
     }
     *label = static_cast<float>(number);
@@ -211,19 +247,23 @@ void LabelIndex::FillSchema(Schema* schema) const {
   if (kind_ == LabelKind::kClass) {
     schema->class_names = class_names_;
     schema->class_counts.assign(class_names_.size(), 0);
+    schema->class_weights.assign(weighted_ ? class_names_.size() : 0, 0);
     sum = 0;
     for (size_t id = 0; id < texts_.size(); ++id) {
       schema->class_counts[class_of_id_[id]] += counts_[id];
-      sum += static_cast<double>(counts_[id]) * class_of_id_[id];
+      if (weighted_) schema->class_weights[class_of_id_[id]] += weights_[id];
+      sum += weights_[id] * class_of_id_[id];
     }
   }
-  schema->label_mean = samples_ == 0 ? 0 : sum / static_cast<double>(samples_);
+  schema->label_mean = weight_sum_ == 0 ? 0 : sum / weight_sum_;
+  schema->label_deviation = standardizes_ ? Deviation() : 0;
 }
 
 void LabelIndex::Describe(v1::DataDescription* description) const {
   Schema schema;
   FillSchema(&schema);
   description->set_label_mean(schema.label_mean);
+  description->set_label_deviation(schema.label_deviation);
   description->set_samples(schema.train_samples);
   for (size_t c = 0; c < schema.class_names.size(); ++c) {
     v1::DataDescription::Class& one = *description->add_classes();

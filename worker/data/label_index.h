@@ -29,8 +29,8 @@ class LabelIndex {
                                            const v1::DataDescription* known = nullptr);
 
   // Counts the label of a training sample and gives its provisional value; false, and *error says why, if it is none.
-  // One that is held out makes its label a class, but does not count.
-  bool Add(absl::string_view text, float* provisional, std::string* error, bool held_out = false);
+  // One that is held out makes its label a class, but does not count; means are weighted.
+  bool Add(absl::string_view text, float* provisional, std::string* error, bool held_out = false, float weight = 1);
 
   // No more training samples follow.
   void Finish();
@@ -56,6 +56,8 @@ class LabelIndex {
   void SetClasses(const v1::DataDescription& known);
   // The id of `text` or of a number equal to it among those known; -1 if there is none.
   int64_t IdOf(absl::string_view text) const;
+  void CountNumber(double number, double weight);
+  double Deviation() const;
   std::string UnknownLabel(absl::string_view text) const;
 
   LabelKind kind_;
@@ -63,13 +65,22 @@ class LabelIndex {
   bool known_ = false;   // By that.
   bool finished_ = false;
   uint64_t samples_ = 0;
-  double sum_ = 0;  // Of numbers.
+  bool weighted_ = false;      // Some weight is not 1.
+  bool standardizes_ = false;  // data.standardize_label.
+  double weight_sum_ = 0;
+  // Of numbers, weighted: themselves, their differences from the first one, which do not cancel, and the squares of
+  // these.
+  double sum_ = 0;
+  double shift_ = 0;
+  double difference_sum_ = 0;
+  double square_sum_ = 0;
 
   // Texts seen (or mapped), by order of appearance: ids. ids_ holds all spellings, numbers_ those that are numbers.
   absl::flat_hash_map<std::string, uint32_t> ids_;
   absl::flat_hash_map<double, uint32_t> numbers_;
   std::vector<std::string> texts_;  // By id: the first spelling.
   std::vector<uint64_t> counts_;    // By id.
+  std::vector<double> weights_;     // By id.
   bool all_numbers_ = true;
   std::string last_text_;  // The label before, most likely the same one.
   uint32_t last_id_ = 0;

@@ -26,7 +26,11 @@ struct ParsedLine {
   std::vector<uint32_t> field_keys;
   std::vector<double> counted;  // Of the columns whose bounds are to be found; NaN: missing.
   uint64_t group = 0;           // The hash of its group's text, where a column names groups (GroupOf).
+  float weight = 1;             // What the sample counts: finite, and not negative.
 };
+
+// The label of samples that have none, because all are what was chosen (csv.label: "").
+inline constexpr absl::string_view kLabelOfAll = "1";
 
 // Of the text of csv.group's column, empty if it is missing.
 inline uint64_t GroupOf(absl::string_view text) { return StableHash({text.data(), text.size()}); }

@@ -12,9 +12,13 @@ namespace lodestone::worker {
 namespace {
 
 // parquet.thrift: FieldRepetitionType and ConvertedType, as far as they matter.
+constexpr double kDateSeconds = 86400;
 constexpr int64_t kOptional = 1;
 constexpr int64_t kRepeated = 2;
 constexpr int64_t kConvertedDecimal = 5;
+constexpr int64_t kConvertedDate = 6;
+constexpr int64_t kConvertedMillis = 9;
+constexpr int64_t kConvertedMicros = 10;
 constexpr int64_t kConvertedUint8 = 11;
 constexpr int64_t kConvertedUint64 = 14;
 
@@ -27,7 +31,30 @@ struct SchemaElement {
   int64_t children = 0;
   int64_t converted = -1;
   int64_t scale = 0;
+  double unit_seconds = 0;  // Of LogicalType.
 };
+
+// Seconds per unit of a LogicalType that is a date or timestamp; 0 of others. Its fields: 6 DATE, 8 TIMESTAMP, whose
+// second one is a TimeUnit: 1 MILLIS, 2 MICROS, 3 NANOS.
+double ReadUnitSeconds(ThriftReader* reader) {
+  double seconds = 0;
+  reader->Struct([&](int type) {
+    if (type == 6) seconds = kDateSeconds;
+    if (type != 8) return;
+    reader->Struct([&](int field) {
+      if (field != 2) return;
+      reader->Struct([&](int unit) { seconds = unit == 1 ? 1e-3 : unit == 2 ? 1e-6 : unit == 3 ? 1e-9 : 0; });
+    });
+  });
+  return seconds;
+}
+
+double UnitSeconds(int64_t converted) {
+  return converted == kConvertedDate     ? kDateSeconds
+         : converted == kConvertedMillis ? 1e-3
+         : converted == kConvertedMicros ? 1e-6
+                                         : 0;
+}
 
 SchemaElement ReadSchemaElement(ThriftReader* reader) {
   SchemaElement element;
@@ -39,6 +66,7 @@ SchemaElement ReadSchemaElement(ThriftReader* reader) {
     if (field == 5) element.children = reader->Int();
     if (field == 6) element.converted = reader->Int();
     if (field == 7) element.scale = reader->Int();
+    if (field == 10) element.unit_seconds = ReadUnitSeconds(reader);
   });
   return element;
 }
@@ -109,6 +137,7 @@ class Leaves {
     above.type_length = static_cast<uint32_t>(std::clamp<int64_t>(element.type_length, 0, UINT32_MAX));
     above.is_unsigned = element.converted >= kConvertedUint8 && element.converted <= kConvertedUint64;
     above.is_decimal = element.converted == kConvertedDecimal;
+    above.unit_seconds = element.unit_seconds > 0 ? element.unit_seconds : UnitSeconds(element.converted);
     above.scale = static_cast<int32_t>(std::clamp<int64_t>(element.scale, -400, 400));
     columns_.push_back(std::move(above));
     return absl::OkStatus();

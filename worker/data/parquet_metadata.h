@@ -33,6 +33,7 @@ struct ParquetColumn {
   bool is_unsigned = false;  // An integer without sign.
   bool is_decimal = false;   // An integer, in units of 10^-scale.
   int32_t scale = 0;
+  double unit_seconds = 0;       // Of an integer that is a date or time: seconds per unit; 0: it is none.
   uint32_t max_definition = 0;   // Its definition level if the value is there.
   bool is_list = false;          // A row may have any number of values,
   uint32_t max_repetition = 0;   // in so many lists in one another,

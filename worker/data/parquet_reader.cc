@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   for (size_t g = 0; g < reader->group_; ++g) reader->first_row_ += groups[g].rows;
   std::vector<size_t> used = reader->layout_.categorical;
   for (const CsvLayout::NumericColumn& column : reader->layout_.numeric) used.push_back(column.index);
-  for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
+  for (const std::optional<size_t>& column :
+       {reader->layout_.label, reader->layout_.id, reader->layout_.group, reader->layout_.weight}) {
     if (column.has_value()) used.push_back(*column);
   }
   for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
@@ -150,9 +151,30 @@ bool ParquetReader::NumberOf(const ParquetValueRef& value, double* number) {
   return std::isfinite(static_cast<float>(*number));
 }
 
+bool ParquetReader::TimeOf(size_t column, const ParquetValueRef& value, v1::DateTimeColumn::Format format,
+                           double* seconds) const {
+  const double unit = file_.metadata.columns[column].unit_seconds;
+  if (value.values->are_texts) return ParseTime(value.text(), format, seconds);
+  if (!value.values->are_integers || unit == 0) {
+    std::string scratch;
+    return ParseTime(TextOf(column, value, &scratch), format, seconds);
+  }
+  *seconds = static_cast<double>(value.integer()) * unit;
+  return IsTime(*seconds);
+}
+
 bool ParquetReader::ReadNumber(const CsvLayout::NumericColumn& column, const ParquetValueRef* value, float* number,
                                std::string* error) {
   double x = std::nan("");
+  if (column.time.is_set()) {
+    if (value != nullptr && !StandsForMissing(column.index, *value) &&
+        !TimeOf(column.index, *value, column.time.format, &x)) {
+      *error = NoTime(TextOf(column.index, *value, &scratch_), layout_.names[column.index]);
+      return false;
+    }
+    *number = CsvLayout::NumberOf(column, x);
+    return true;
+  }
   if (value != nullptr && !StandsForMissing(column.index, *value) && !NumberOf(*value, &x)) {
     *error = absl::StrCat(Quoted(TextOf(column.index, *value, &scratch_)), " in ", layout_.names[column.index],
                           " is not a number; csv.categorical, csv.ignore or csv.missing could name it");
@@ -168,7 +190,12 @@ bool ParquetReader::ReadKey(size_t field, const ParquetValueRef* value, Key* key
   absl::string_view text = is_missing ? "" : TextOf(column, *value, &scratch_);
   if (const BucketRule& rule = layout_.buckets[field]; rule.kind != BucketRule::Kind::kText) {
     *counted = std::nan("");
-    if (!is_missing && !NumberOf(*value, counted)) {
+    const bool is_time = rule.kind == BucketRule::Kind::kTime;
+    if (!is_missing && is_time && !TimeOf(column, *value, rule.time.format, counted)) {
+      *error = NoTime(text, layout_.names[column]);
+      return false;
+    }
+    if (!is_missing && !is_time && !NumberOf(*value, counted)) {
       *error = absl::StrCat(Quoted(text), " in ", layout_.names[column], " is not a number, which csv.bucket needs");
       return false;
     }
@@ -176,6 +203,17 @@ bool ParquetReader::ReadKey(size_t field, const ParquetValueRef* value, Key* key
   }
   *key = StableHash({text.data(), text.size()}, layout_.salts[field]);
   return true;
+}
+
+bool ParquetReader::ReadWeight(float* weight, std::string* error) {
+  const size_t column = *layout_.weight;
+  double number = std::nan("");
+  if (!IsMissing(column) && !NumberOf(Value(column), &number)) {
+    *error = absl::StrCat(Quoted(TextOf(column, Value(column), &scratch_)), " in ", layout_.names[column],
+                          " is no weight: csv.weight takes finite numbers that are not negative");
+    return false;
+  }
+  return layout_.SetWeight(number, weight, error);
 }
 
 void ParquetReader::MakeTranslations() {
@@ -303,7 +341,7 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
     if (!found) return LineOutcome::kBlank;
   }
   ++read_;
-  parsed->label = {};
+  parsed->label = layout_.unlabelled ? kLabelOfAll : absl::string_view();
   if (layout_.label.has_value()) {
     const size_t label = *layout_.label;
     const bool is_missing = IsMissing(label);
@@ -318,6 +356,7 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
     const size_t group = *layout_.group;
     parsed->group = GroupOf(IsMissing(group) ? "" : TextOf(group, Value(group), &scratch_));
   }
+  if (layout_.weight.has_value() && !ReadWeight(&parsed->weight, &error->message)) return LineOutcome::kMalformed;
   parsed->keys.clear();
   parsed->field_keys.clear();
   parsed->counted.clear();

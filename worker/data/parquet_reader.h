@@ -61,11 +61,15 @@ class ParquetReader final : public SampleReader {
   // The row's value, which is not missing.
   ParquetValueRef Value(size_t column) const { return columns_[column]->At(columns_[column]->codes()[row_]); }
 
+  // The seconds of its time; false if it is none.
+  bool TimeOf(size_t column, const ParquetValueRef& value, v1::DateTimeColumn::Format format, double* seconds) const;
+
   // What a model reads of a value (null: it is missing): a number, or a category's key. False, and *error says why, if
   // it is nothing that the column may hold.
   bool ReadNumber(const CsvLayout::NumericColumn& column, const ParquetValueRef* value, float* number,
                   std::string* error);
   bool ReadKey(size_t field, const ParquetValueRef* value, Key* key, double* counted, std::string* error);
+  bool ReadWeight(float* weight, std::string* error);
   // Makes the translations of the dictionaries of a row group, and translates a batch by them.
   void MakeTranslations();
   void TranslateBatch();

@@ -24,7 +24,8 @@ SampleStream::SampleStream(v1::DataConfig config, std::shared_ptr<const v1::Mode
       options_(std::move(options)),
       labels_(std::move(labels)),
       format_(config_, config_.format(), &model_->data(),
-              {!options_.labels, options_.id_column, model_->data().group()}) {}
+              {!options_.labels, options_.id_column, model_->data().group(),
+               options_.labels ? model_->data().weight() : ""}) {}
 
 absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig config,
                                                                  std::shared_ptr<const v1::ModelDescription> model,
@@ -102,6 +103,7 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
   }
   AppendSample(label, parsed_, batch);
   if (format_.grouped()) batch->groups.push_back(parsed_.group);
+  if (format_.weighted()) batch->weights.push_back(parsed_.weight);
   ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
                                             : std::string(parsed_.id.data(), parsed_.id.size()));
   ++samples_;

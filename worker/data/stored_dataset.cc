@@ -30,13 +30,14 @@ uint64_t StoredDataset::OpenBytes() const {
   return open_.labels.size() * sizeof(float) + open_.numeric.size() * sizeof(float) +
          open_.offsets.size() * sizeof(uint64_t) + open_.keys.size() * sizeof(Key) +
          open_.values.size() * sizeof(float) + open_.groups.size() * sizeof(uint64_t) +
-         open_.field_keys.size() * sizeof(uint32_t);
+         open_.field_keys.size() * sizeof(uint32_t) + open_.weights.size() * sizeof(float);
 }
 
 uint64_t StoredDataset::BytesOf(const Chunk& chunk) const {
   return chunk.features * (sizeof(Key) + (chunk.has_values ? sizeof(float) : 0)) +
-         chunk.samples * (sizeof(float) * (1 + uint64_t{numeric_count_}) + sizeof(uint32_t) * uint64_t{fields_} +
-                          (sparse_ ? sizeof(uint64_t) : 0) + (grouped_ ? sizeof(uint64_t) : 0));
+         chunk.samples *
+             (sizeof(float) * (1 + uint64_t{numeric_count_}) + sizeof(uint32_t) * uint64_t{fields_} +
+              (sparse_ ? sizeof(uint64_t) : 0) + (grouped_ ? sizeof(uint64_t) : 0) + (weighted_ ? sizeof(float) : 0));
 }
 
 void StoredDataset::Append(float label, const ParsedLine& sample) {
@@ -57,6 +58,7 @@ void StoredDataset::Append(float label, const ParsedLine& sample) {
   if (sparse_) open_.offsets.push_back(open_.keys.size());
   if (grouped_) open_.groups.push_back(sample.group);
   open_.field_keys.insert(open_.field_keys.end(), sample.field_keys.begin(), sample.field_keys.end());
+  if (weighted_) open_.weights.push_back(sample.weight);
   ++size_;
 }
 
@@ -75,6 +77,7 @@ void StoredDataset::Seal() {
   at = Put(open_.numeric, at);
   at = Put(open_.values, at);
   at = Put(open_.field_keys, at);
+  at = Put(open_.weights, at);
   LODESTONE_CHECK(at == chunk.memory.get() + BytesOf(chunk));
   memory_bytes_ += BytesOf(chunk);
   chunks_.push_back(std::move(chunk));
@@ -86,6 +89,7 @@ void StoredDataset::Seal() {
   open_.values.clear();
   open_.groups.clear();
   open_.field_keys.clear();
+  open_.weights.clear();
 }
 
 StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) const {
@@ -97,6 +101,7 @@ StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) co
   view.numeric = Take<float>(uint64_t{chunk.samples} * numeric_count_, &at);
   view.values = chunk.has_values ? Take<float>(chunk.features, &at) : nullptr;
   view.field_keys = Take<uint32_t>(uint64_t{chunk.samples} * fields_, &at);
+  view.weights = Take<float>(weighted_ ? chunk.samples : 0, &at);
   return view;
 }
 
@@ -109,6 +114,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
             .values = open_.values.empty() ? nullptr : open_.values.data(),
             .groups = open_.groups.data(),
             .field_keys = open_.field_keys.data(),
+            .weights = open_.weights.data(),
             .raw = false};
   }
   const Chunk& chunk = chunks_[index];
@@ -120,7 +126,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
 void StoredDataset::KeepEverySecond() {
   // Without memory for a mapping there is none for samples either.
   if (spill_ != nullptr && !spill_->Map().ok()) throw std::bad_alloc();
-  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_, fields_ > 0);
+  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_, fields_ > 0, weighted_);
   Batch batch;
   ParsedLine sample;
   for (uint64_t i = 0; i < size_; i += 2) {
@@ -131,6 +137,7 @@ void StoredDataset::KeepEverySecond() {
     sample.field_keys.clear();
     for (uint32_t f = 0; f < fields_; ++f) sample.field_keys.push_back(batch.offsets[f + 1] - batch.offsets[f]);
     if (grouped_) sample.group = batch.groups[0];
+    if (weighted_) sample.weight = batch.weights[0];
     kept.Append(batch.labels[0], sample);
   }
   size_ = kept.size_;
@@ -209,6 +216,7 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
   batch->keys.clear();
   batch->values.clear();
   batch->groups.clear();
+  batch->weights.clear();
   batch->offsets.assign(1, 0);
   for (uint64_t index : indices) {
     const View view = ViewOf(index / kChunkSamples);
@@ -222,6 +230,7 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
     }
     ReadKeys(view, row, batch);
     if (grouped_) batch->groups.push_back(view.groups[row]);
+    if (weighted_) batch->weights.push_back(view.weights[row]);
     ReadOffsets(view, row, batch);
   }
 }

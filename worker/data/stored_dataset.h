@@ -25,11 +25,12 @@ class StoredDataset final : public Dataset {
   // `keys_per_sample` is what every sample has, unless `sparse`, or `several`: then each of so many fields has one and
   // more.
   StoredDataset(uint32_t numeric_count, uint32_t keys_per_sample, bool sparse, bool grouped = false,
-                bool several = false)
+                bool several = false, bool weighted = false)
       : numeric_count_(numeric_count),
         keys_per_sample_(keys_per_sample),
         sparse_(sparse || several),
         grouped_(grouped),
+        weighted_(weighted),
         fields_(several ? keys_per_sample : 0) {}
 
   // Adds a sample. REQUIRES: as many numbers, keys and fields as given to the constructor.
@@ -76,6 +77,7 @@ class StoredDataset final : public Dataset {
     std::vector<float> values;         // Beside keys; empty if all are 1.
     std::vector<uint64_t> groups;      // Only if grouped.
     std::vector<uint32_t> field_keys;  // [samples, fields_]
+    std::vector<float> weights;        // Only if weighted.
   };
   struct View {
     const float* labels;
@@ -85,6 +87,7 @@ class StoredDataset final : public Dataset {
     const float* values;  // Null: all are 1.
     const uint64_t* groups;
     const uint32_t* field_keys;
+    const float* weights;
     bool raw;  // Labels and numbers are as they were appended.
   };
 
@@ -101,6 +104,7 @@ class StoredDataset final : public Dataset {
   const uint32_t keys_per_sample_;
   const bool sparse_;      // Samples have any number of keys.
   const bool grouped_;     // Samples have groups.
+  const bool weighted_;    // Samples have weights.
   const uint32_t fields_;  // Whose numbers of keys are kept; 0: each has one.
   uint64_t size_ = 0;
   uint64_t memory_bytes_ = 0;  // Of chunks_ that are in memory.

@@ -71,6 +71,20 @@ absl::Status CheckPooling(const v1::DataDescription::CategoricalColumn& known, c
                    " of ", layout.names[layout.categorical[field]], "; set csv.multi as it was"));
 }
 
+// Whether a feature is the known part of a time.
+absl::Status CheckTime(const v1::DataDescription::TimePart& known, const TimeRule& rule, const std::string& file,
+                       const std::string& column) {
+  if (known.part().empty() ? !rule.is_set() : rule == TimeRuleOf(known)) return absl::OkStatus();
+  const std::string was = known.part().empty() ? "no date or time"
+                                               : absl::StrCat(known.part(), " (format ", known.format(),
+                                                              known.part() == PartName(TimeRule::Part::kAgeDays)
+                                                                  ? absl::StrCat(", age_at ", TimeText(known.age_at()))
+                                                                  : "",
+                                                              ")");
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": the model was trained with ", was, " of ", column, "; set csv.datetime as it was"));
+}
+
 }  // namespace
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
@@ -80,6 +94,7 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
                                  known.numeric(), layout->numeric.size(),
                                  [&](size_t i, const v1::DataDescription::NumericColumn& column) {
                                    return layout->numeric[i].indicates_missing == column.indicates_missing() &&
+                                          PartName(layout->numeric[i].time.part) == column.time().part() &&
                                           layout->plain_names[layout->numeric[i].index] == column.name();
                                  },
                                  by_name, file, "numeric"));
@@ -87,7 +102,8 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
                              OrderOf(
                                  known.categorical(), layout->categorical.size(),
                                  [&](size_t i, const v1::DataDescription::CategoricalColumn& column) {
-                                   return layout->plain_names[layout->categorical[i]] == column.name();
+                                   return PartName(layout->buckets[i].time.part) == column.time().part() &&
+                                          layout->plain_names[layout->categorical[i]] == column.name();
                                  },
                                  by_name, file, "categorical"));
   const CsvLayout before = *layout;
@@ -99,6 +115,8 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
                                                      " as csv.missing_indicator of ",
                                                      layout->names[layout->numeric[i].index], "; set it as it was"));
     }
+    LODESTONE_RETURN_IF_ERROR(
+        CheckTime(column.time(), layout->numeric[i].time, file, layout->names[layout->numeric[i].index]));
     const std::string& transform = column.transform();
     if (transform == TransformName(layout->numeric[i].transform)) continue;
     return OtherTransform(file, layout->names[layout->numeric[i].index], transform, layout->numeric[i].transform);
@@ -112,6 +130,8 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
     layout->buckets[i].bounds.assign(column.bounds().begin(), column.bounds().end());
     if (!layout->multi.empty()) layout->multi[i] = before.multi[categorical[i]];
     LODESTONE_RETURN_IF_ERROR(CheckPooling(column, *layout, i, file));
+    LODESTONE_RETURN_IF_ERROR(
+        CheckTime(column.time(), layout->buckets[i].time, file, layout->names[layout->categorical[i]]));
     if (BucketName(layout->buckets[i].kind) == column.bucket()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": the model was trained with ", column.bucket().empty() ? "the values" : column.bucket(),
@@ -150,6 +170,11 @@ absl::Status TextFormat::Start(const std::string& file) {
     return absl::InvalidArgumentError(absl::StrCat("csv.group: samples of ",
                                                    absl::AsciiStrToLower(Format::Format_Name(format_)),
                                                    " files have no column that groups them; leave it out"));
+  }
+  if (!has_columns() && !config_.csv().weight().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("csv.weight: samples of ",
+                                                   absl::AsciiStrToLower(Format::Format_Name(format_)),
+                                                   " files have no column of weights; leave it out"));
   }
   if (format_ == Format::PARQUET && (config_.csv().skip_lines() > 0 || !config_.csv().comment().empty())) {
     return absl::InvalidArgumentError(
@@ -218,14 +243,18 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     description->set_comment(config_.csv().comment());
     if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
     if (layout.group.has_value()) description->set_group(layout.plain_names[*layout.group]);
+    if (layout.weight.has_value()) description->set_weight(layout.plain_names[*layout.weight]);
     for (const std::string& missing : layout.missing) description->add_missing(missing);
     for (const auto& column : layout.numeric) {
       add_number(layout.plain_names[column.index], column.transform, column.indicates_missing);
+      if (!column.time.is_set()) continue;
+      *description->mutable_numeric(description->numeric_size() - 1)->mutable_time() = column.time.Describe();
     }
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
       add_category(layout.plain_names[layout.categorical[i]], layout.salts[i], layout.buckets[i]);
-      if (layout.multi.empty() || !layout.multi[i].several) continue;
       v1::DataDescription::CategoricalColumn& column = *description->mutable_categorical(static_cast<int>(i));
+      if (layout.buckets[i].time.is_set()) *column.mutable_time() = layout.buckets[i].time.Describe();
+      if (layout.multi.empty() || !layout.multi[i].several) continue;
       column.set_pooling(PoolingName(layout.multi[i].pooling));
       column.set_separator(layout.multi[i].separator);
       column.set_values_max(layout.multi[i].values_max);
@@ -296,6 +325,10 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
     const auto group = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.group_column);
     if (group != layout->plain_names.end()) layout->group = group - layout->plain_names.begin();
   }
+  if (!options_.weight_column.empty()) {
+    const auto weight = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.weight_column);
+    if (weight != layout->plain_names.end()) layout->weight = weight - layout->plain_names.begin();
+  }
   // All files of a data set are of one layout: one without a header has its columns' names from the first.
   if (known_ == nullptr && first_layout_.has_value() && layout->salts.size() == first_layout_->salts.size()) {
     layout->salts = first_layout_->salts;
@@ -337,7 +370,9 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
   for (size_t i = 0; i < layout.categorical.size(); ++i) {
     const BucketRule::Kind kind = layout.buckets[i].kind, expected = first.buckets[i].kind;
     if (kind == BucketRule::Kind::kText && expected == kind) continue;
-    LODESTONE_RETURN_IF_ERROR(check_name(layout.categorical[i], first.categorical[i], "csv.bucket"));
+    const bool is_time = kind == BucketRule::Kind::kTime || expected == BucketRule::Kind::kTime;
+    LODESTONE_RETURN_IF_ERROR(
+        check_name(layout.categorical[i], first.categorical[i], is_time ? "csv.datetime" : "csv.bucket"));
     if (kind == expected) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": csv.bucket makes ", BucketName(kind), " of ",
                                                    layout.names[layout.categorical[i]], ", but ", BucketName(expected),

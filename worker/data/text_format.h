@@ -32,6 +32,7 @@ class TextFormat {
     // have it. Empty: none does.
     std::string id_column;
     std::string group_column;
+    std::string weight_column;  // The same of the column of weights.
   };
   // `config` and `known` must outlive it. Of a model that was trained before, `known` (else null) describes the data:
   // its columns are sought by name in each file, in its order and with its salts, and must have its transforms.
@@ -47,6 +48,9 @@ class TextFormat {
   const std::vector<v1::Transform>& transforms() const { return transforms_; }
   // Whether samples have groups. After Start.
   bool grouped() const { return sparse_grouped_ || (first_layout_.has_value() && first_layout_->group.has_value()); }
+  // Whether samples have weights, and of which column, as errors say it. After Start.
+  bool weighted() const { return first_layout_.has_value() && first_layout_->weight.has_value(); }
+  std::string WeightColumn() const { return first_layout_->names[*first_layout_->weight]; }
   // Columns of csv.bucket whose bounds are not known, since they are those of the training files: ParsedLine::counted
   // has their numbers until they are set. After Start.
   size_t unknown_bounds() const;

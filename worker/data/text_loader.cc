@@ -98,15 +98,25 @@ absl::Status CheckShare(const v1::DataConfig& config, LabelKind kind, const Text
   if (std::any_of(transforms.begin(), transforms.end(), Standardizes)) {
     return needs_all("standardized numbers need mean and deviation", "take the transforms none or log");
   }
+  if (config.standardize_label()) {
+    return needs_all("data.standardize_label needs the labels", "scale them yourself");
+  }
   if (format.unknown_bounds() > 0) {
     return needs_all("csv.bucket: quantiles needs the numbers", "take log2");
   }
   return absl::OkStatus();
 }
 
+// `samples`: "training" or "test".
+absl::Status NothingWeighs(const TextFormat& format, const std::string& file, absl::string_view samples) {
+  return absl::InvalidArgumentError(absl::StrCat(file, ": all ", samples, " samples have the weight 0 in ",
+                                                 format.WeightColumn(), "; is csv.weight the right column?"));
+}
+
 // What was counted over a share is not the data's, and would differ from worker to worker.
 void ForgetCounts(Schema* schema) {
   schema->class_counts.assign(schema->class_counts.size(), 0);
+  schema->class_weights.clear();
   schema->label_mean = 0;
   schema->train_samples = 0;
   schema->description.set_label_mean(0);
@@ -169,17 +179,19 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   data.schema = text_format.schema();
   KeptSamples<StoredDataset> kept(config, kept_limits, 0, [&] {
     return std::make_unique<StoredDataset>(data.schema.numeric_count, data.schema.field_count, data.schema.sparse,
-                                           text_format.grouped(), !data.schema.pooling.empty());
+                                           text_format.grouped(), !data.schema.pooling.empty(), text_format.weighted());
   });
   uint64_t index = 0, trained = 0;  // Of all samples; of those, that are not held out.
+  double train_weight = 0, test_weight = 0;
   LODESTONE_RETURN_IF_ERROR(text.Read(train_parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
-    if (!labels.Add(line.label, &label, &error->message, held_out)) {
+    if (!labels.Add(line.label, &label, &error->message, held_out, line.weight)) {
       error->column = line.label_column;
       return absl::OkStatus();
     }
     ++index;
+    (held_out ? test_weight : train_weight) += line.weight;
     if (held_out) return limits.with_test ? kept.AddTest(label, line) : absl::OkStatus();
     standardizer.Add(line.numeric);
     return kept.AddTrain(partition.Has(trained++) || share, label, line);
@@ -187,6 +199,7 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   data.parsed_bytes = text.parsed_bytes();
   if (index == 0) return absl::InvalidArgumentError(absl::StrCat(files.train[0], ": no sample in the training files"));
   LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, trained));
+  if (train_weight == 0) return NothingWeighs(text_format, files.train[0], "training");
   labels.Finish();
   labels.FillSchema(&data.schema);
   standardizer.Finish();
@@ -204,11 +217,15 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
       error->column = line.label_column;
       return absl::OkStatus();
     }
+    test_weight += line.weight;
     return kept.AddTest(label, line);
   }));
   LODESTONE_RETURN_IF_ERROR(kept.Give(finish, &data));
   if (own_test && data.test == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(files.test[0], ": no sample in the test files"));
+  }
+  if (data.test != nullptr && test_weight == 0) {
+    return NothingWeighs(text_format, own_test ? files.test[0] : files.train[0], "test");
   }
   return data;
 }

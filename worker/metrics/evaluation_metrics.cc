@@ -2,17 +2,40 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "common/base/check.h"
 
 namespace lodestone::worker {
-namespace {
+
+void EvaluationMetrics::Ranked::Add(float prediction, float weight) {
+  if (weight != 1 && weights.empty()) weights.assign(predictions.size(), 1.0f);
+  predictions.push_back(prediction);
+  if (weight != 1 || !weights.empty()) weights.push_back(weight);
+}
+
+void EvaluationMetrics::Ranked::Append(const Ranked& other) {
+  if (weights.empty() && !other.weights.empty()) weights.assign(predictions.size(), 1.0f);
+  const bool weighted = !weights.empty() || !other.weights.empty();
+  predictions.insert(predictions.end(), other.predictions.begin(), other.predictions.end());
+  weights.insert(weights.end(), other.weights.begin(), other.weights.end());
+  if (weighted) weights.resize(predictions.size(), 1.0f);
+}
+
+double EvaluationMetrics::Ranked::Weight() const {
+  return weights.empty() ? static_cast<double>(predictions.size())
+                         : std::accumulate(weights.begin(), weights.end(), 0.0);
+}
 
 // The probability that a random positive ranks above a random negative, equal ones counted half (the Mann-Whitney U
 // statistic over the number of pairs). Pairs are counted in integers, twice over, so that nothing is rounded before the
 // division: 2 n m stays below 2^64 up to 3 * 10^9 samples of each class.
-double Auc(std::vector<float> negatives, std::vector<float> positives) {
+double EvaluationMetrics::Auc(Ranked negatives_and_weights, Ranked positives_and_weights) {
+  if (!negatives_and_weights.weights.empty() || !positives_and_weights.weights.empty()) {
+    return WeightedAuc(negatives_and_weights, positives_and_weights);
+  }
+  std::vector<float>&negatives = negatives_and_weights.predictions, &positives = positives_and_weights.predictions;
   std::sort(negatives.begin(), negatives.end());
   std::sort(positives.begin(), positives.end());
   uint64_t twice = 0;
@@ -28,27 +51,55 @@ double Auc(std::vector<float> negatives, std::vector<float> positives) {
          (2.0 * static_cast<double>(negatives.size()) * static_cast<double>(positives.size()));
 }
 
-}  // namespace
+// The same where a pair counts the product of its weights.
+double EvaluationMetrics::WeightedAuc(const Ranked& negatives, const Ranked& positives) {
+  using Weighted = std::pair<float, double>;
+  const auto sorted = [](const Ranked& ranked) {
+    std::vector<Weighted> pairs;
+    for (size_t i = 0; i < ranked.predictions.size(); ++i) {
+      pairs.emplace_back(ranked.predictions[i], ranked.weights.empty() ? 1.0 : ranked.weights[i]);
+    }
+    std::sort(pairs.begin(), pairs.end());
+    return pairs;
+  };
+  const std::vector<Weighted> low = sorted(negatives), high = sorted(positives);
+  double below = 0, not_above = 0, twice = 0;  // Weights of negatives less than this positive; less or equal.
+  size_t below_end = 0, not_above_end = 0;
+  for (const auto& [prediction, weight] : high) {
+    for (; below_end < low.size() && low[below_end].first < prediction; ++below_end) below += low[below_end].second;
+    for (; not_above_end < low.size() && low[not_above_end].first <= prediction; ++not_above_end) {
+      not_above += low[not_above_end].second;
+    }
+    twice += weight * (below + not_above);
+  }
+  return twice / (2 * negatives.Weight() * positives.Weight());
+}
 
-void EvaluationMetrics::AddBinary(float prediction, float label) {
+void EvaluationMetrics::AddBinary(float prediction, float label, float weight) {
   const bool positive = label > 0.5f;
   if (std::isnan(prediction)) {
     ++nan_;
     return;
   }
-  correct_ += (prediction >= 0.5f) == positive;
-  prediction_sum_ += prediction;
-  (positive ? positives_ : negatives_).push_back(prediction);
+  correct_ += (prediction >= 0.5f) == positive ? weight : 0;
+  prediction_sum_ += static_cast<double>(weight) * prediction;
+  (positive ? positives_ : negatives_).Add(prediction, weight);
 }
 
-void EvaluationMetrics::AddLogits(size_t n, const float* logits, size_t classes, const float* labels) {
-  ranked_ += n;
-  for (size_t i = 0; i < n; ++i, logits += classes) {
+void EvaluationMetrics::AddLogits(size_t n, const Details& details, const float* labels) {
+  const size_t top = kind_ == Kind::kRetrieval ? kRecallK : kTopK;
+  const float* logits = details.logits;
+  for (size_t i = 0; i < n; ++i, logits += details.classes) {
+    const double weight = details.weights == nullptr ? 1 : details.weights[i];
     const auto label = static_cast<size_t>(labels[i]);
     const float own = logits[label];
     size_t before = 0;  // Classes that rank above; of equal ones the first, as the prediction is.
-    for (size_t c = 0; c < classes; ++c) before += logits[c] > own || (logits[c] == own && c < label);
-    in_top_ += !std::isnan(own) && before < kTopK;
+    for (size_t c = 0; c < details.classes; ++c) before += logits[c] > own || (logits[c] == own && c < label);
+    ranked_ += weight;
+    if (std::isnan(own)) continue;
+    in_top_ += before < top ? weight : 0;
+    reciprocal_ranks_ += weight / static_cast<double>(before + 1);
+    if (kind_ == Kind::kRetrieval) correct_ += before == 0 ? weight : 0;
   }
 }
 
@@ -56,24 +107,28 @@ void EvaluationMetrics::Add(size_t n, const float* predictions, const float* lab
                             const Details& details) {
   samples_ += n;
   loss_sum_ += loss_sum;
-  if (kind_ == Kind::kMulticlass && details.logits != nullptr && details.classes > kTopK) {
-    AddLogits(n, details.logits, details.classes, labels);
-  }
-  if (kind_ == Kind::kBinary && details.groups != nullptr) {
-    for (size_t i = 0; i < n; ++i) group_samples_.push_back({details.groups[i], predictions[i], labels[i] > 0.5f});
-  }
+  const bool ranks = kind_ == Kind::kRetrieval || (kind_ == Kind::kMulticlass && details.classes > kTopK);
+  if (ranks && details.logits != nullptr) AddLogits(n, details, labels);
   for (size_t i = 0; i < n; ++i) {
+    const float weight = details.weights == nullptr ? 1.0f : details.weights[i];
+    weight_sum_ += weight;
     switch (kind_) {
       case Kind::kBinary:
-        AddBinary(predictions[i], labels[i]);
+        if (details.groups != nullptr) {
+          group_samples_.push_back({details.groups[i], predictions[i], weight, labels[i] > 0.5f});
+        }
+        AddBinary(predictions[i], labels[i], weight);
         break;
       case Kind::kMulticlass:
-        correct_ += predictions[i] == labels[i];
+        correct_ += predictions[i] == labels[i] ? weight : 0;
+        break;
+      case Kind::kRetrieval:
+        if (details.logits == nullptr) correct_ += predictions[i] == labels[i] ? weight : 0;
         break;
       case Kind::kRegression: {
         const double error = static_cast<double>(predictions[i]) - labels[i];
-        squared_error_sum_ += error * error;
-        absolute_error_sum_ += std::abs(error);
+        squared_error_sum_ += weight * error * error;
+        absolute_error_sum_ += weight * std::abs(error);
         break;
       }
     }
@@ -84,57 +139,68 @@ void EvaluationMetrics::Merge(const EvaluationMetrics& other) {
   LODESTONE_CHECK(kind_ == other.kind_);
   LODESTONE_CHECK(this != &other);
   samples_ += other.samples_;
+  weight_sum_ += other.weight_sum_;
   correct_ += other.correct_;
   nan_ += other.nan_;
   loss_sum_ += other.loss_sum_;
   squared_error_sum_ += other.squared_error_sum_;
   absolute_error_sum_ += other.absolute_error_sum_;
   prediction_sum_ += other.prediction_sum_;
-  negatives_.insert(negatives_.end(), other.negatives_.begin(), other.negatives_.end());
-  positives_.insert(positives_.end(), other.positives_.begin(), other.positives_.end());
+  negatives_.Append(other.negatives_);
+  positives_.Append(other.positives_);
   group_samples_.insert(group_samples_.end(), other.group_samples_.begin(), other.group_samples_.end());
   ranked_ += other.ranked_;
   in_top_ += other.in_top_;
+  reciprocal_ranks_ += other.reciprocal_ranks_;
 }
 
 std::optional<double> EvaluationMetrics::Gauc() const {
   std::vector<GroupSample> sorted = group_samples_;
   std::sort(sorted.begin(), sorted.end(), [](const GroupSample& a, const GroupSample& b) { return a.group < b.group; });
-  double sum = 0, weight = 0;
+  double sum = 0, weight_sum = 0;
   for (size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
-    std::vector<float> negatives, positives;
+    Ranked negatives, positives;
     for (; end < sorted.size() && sorted[end].group == sorted[begin].group; ++end) {
-      (sorted[end].positive ? positives : negatives).push_back(sorted[end].prediction);
+      (sorted[end].positive ? positives : negatives).Add(sorted[end].prediction, sorted[end].weight);
     }
-    if (negatives.empty() || positives.empty()) continue;
-    const auto samples = static_cast<double>(end - begin);
-    sum += samples * Auc(std::move(negatives), std::move(positives));
-    weight += samples;
+    const double negative = negatives.Weight(), positive = positives.Weight();
+    if (negative == 0 || positive == 0) continue;
+    const double weight = negative + positive;
+    sum += weight * Auc(std::move(negatives), std::move(positives));
+    weight_sum += weight;
   }
-  if (weight == 0) return std::nullopt;
-  return sum / weight;
+  if (weight_sum == 0) return std::nullopt;
+  return sum / weight_sum;
 }
 
 EvaluationMetrics::Result EvaluationMetrics::Finish() const {
   Result result;
   result.samples = samples_;
-  if (samples_ == 0) return result;
-  const double samples = static_cast<double>(samples_);
-  result.loss = loss_sum_ / samples;
+  result.weight = weight_sum_;
+  if (weight_sum_ == 0) return result;
+  result.loss = loss_sum_ / weight_sum_;
   if (kind_ == Kind::kRegression) {
-    result.rmse = std::sqrt(squared_error_sum_ / samples);
-    result.mae = absolute_error_sum_ / samples;
+    result.rmse = std::sqrt(squared_error_sum_ / weight_sum_);
+    result.mae = absolute_error_sum_ / weight_sum_;
     return result;
   }
-  result.accuracy = static_cast<double>(correct_) / samples;
-  if (ranked_ > 0) result.top5_accuracy = static_cast<double>(in_top_) / static_cast<double>(ranked_);
+  if (kind_ == Kind::kRetrieval) {
+    result.recall_at_1 = correct_ / weight_sum_;
+    if (ranked_ == 0) return result;
+    result.recall_at_10 = in_top_ / ranked_;
+    result.mrr = reciprocal_ranks_ / ranked_;
+    return result;
+  }
+  result.accuracy = correct_ / weight_sum_;
+  if (ranked_ > 0) result.top5_accuracy = in_top_ / ranked_;
   if (kind_ != Kind::kBinary || nan_ > 0) return result;
-  if (!negatives_.empty() && !positives_.empty()) {
-    const double share = static_cast<double>(positives_.size()) / samples;
+  const double positive = positives_.Weight();
+  if (positive > 0 && negatives_.Weight() > 0) {
+    const double share = positive / weight_sum_;
     result.auc = Auc(negatives_, positives_);
     result.normalized_entropy = result.loss / -(share * std::log(share) + (1 - share) * std::log(1 - share));
   }
-  if (!positives_.empty()) result.calibration = prediction_sum_ / static_cast<double>(positives_.size());
+  if (positive > 0) result.calibration = prediction_sum_ / positive;
   result.gauc = Gauc();
   return result;
 }
@@ -152,6 +218,9 @@ std::vector<NamedMetric> MetricsOf(const EvaluationMetrics::Result& result) {
   add("calibration", result.calibration);
   add("rmse", result.rmse);
   add("mae", result.mae);
+  add("recall_at_1", result.recall_at_1);
+  add("recall_at_10", result.recall_at_10);
+  add("mrr", result.mrr);
   return metrics;
 }
 
@@ -166,6 +235,9 @@ NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Resu
       return named("accuracy", result.accuracy);
     case EvaluationMetrics::Kind::kRegression:
       return named("rmse", result.rmse);
+    case EvaluationMetrics::Kind::kRetrieval:
+      return result.recall_at_10 ? named("recall_at_10", result.recall_at_10)
+                                 : named("recall_at_1", result.recall_at_1);
     default:
       return named("auc", result.auc);
   }

@@ -1,7 +1,11 @@
 // The exact metrics of a model over a data set, independent of batching.
 //
-// Results are exact, not averages over batches: AUC sorts all predictions. Memory: 4 bytes for each binary sample (20
-// where samples have groups), and as much again while Finish runs; constant for the other kinds.
+// Results are exact, not averages over batches: AUC sorts all predictions. Memory: 4 bytes for each binary sample (28
+// where samples have groups, and 4 more where they have weights), and as much again while Finish runs; constant for the
+// other kinds. Only retrieval is among the items of a batch.
+//
+// Where samples have weights, each mean, share and count below is weighted: a sample of weight 2 counts as two equal
+// ones.
 //
 // Not thread-safe: one accumulator for each thread, merged at the end. It owns all it keeps.
 #pragma once
@@ -16,14 +20,16 @@ namespace lodestone::worker {
 
 class EvaluationMetrics {
  public:
-  // The k of top-k accuracy.
+  // The k of top-k accuracy, and of retrieval's recall.
   static constexpr size_t kTopK = 5;
+  static constexpr size_t kRecallK = 10;
 
   // What the predictions and labels are.
   enum class Kind {
     kBinary,      // probabilities in [0, 1]; labels 0 or 1
     kMulticlass,  // class indices; labels are class indices
     kRegression,  // numbers; labels are numbers
+    kRetrieval,   // a sample's own item among its batch's, the candidates: candidates' indices; labels are those
   };
 
   struct Result {
@@ -48,18 +54,26 @@ class EvaluationMetrics {
     // Multiclass: share of the samples whose class has one of the kTopK greatest logits. Absent without samples, and
     // where samples come without logits or there are no more than kTopK classes.
     std::optional<double> top5_accuracy;
+    // Retrieval: share of the samples whose item has the greatest score of the batch's candidates (in-batch accuracy),
+    // or one of the kRecallK greatest; and the mean of 1 / (its place among them, from 1). Absent without samples, the
+    // last two also where samples come without logits.
+    std::optional<double> recall_at_1;
+    std::optional<double> recall_at_10;
+    std::optional<double> mrr;
+    double weight = 0;  // The samples' weights, each 1 where they have none.
   };
 
   // What some metrics need beside predictions and labels.
   struct Details {
     const uint64_t* groups = nullptr;  // [n]: equal for samples of one group. Null: there are none.
-    const float* logits = nullptr;     // Multiclass: [n, classes]. Null: not given.
-    size_t classes = 0;
+    const float* weights = nullptr;    // [n]: finite, not negative. Null: each counts 1.
+    const float* logits = nullptr;     // Multiclass: [n, classes]; retrieval: [n, candidates]. Null: not given.
+    size_t classes = 0;                // Or candidates.
   };
 
   explicit EvaluationMetrics(Kind kind) : kind_(kind) {}
 
-  // Adds n samples: their predictions and labels, and the sum of their losses.
+  // Adds n samples: their predictions and labels, and the weighted sum of their losses.
   void Add(size_t n, const float* predictions, const float* labels, double loss_sum, const Details& details);
   void Add(size_t n, const float* predictions, const float* labels, double loss_sum) {
     Add(n, predictions, labels, loss_sum, Details());
@@ -75,27 +89,43 @@ class EvaluationMetrics {
   struct GroupSample {
     uint64_t group;
     float prediction;
+    float weight;
     bool positive;
   };
 
-  void AddBinary(float prediction, float label);
-  void AddLogits(size_t n, const float* logits, size_t classes, const float* labels);
+  // Predictions of one class, or group, with their weights.
+  struct Ranked {
+    std::vector<float> predictions;
+    std::vector<float> weights;  // Beside them; empty: each counts 1.
+
+    void Add(float prediction, float weight);
+    void Append(const Ranked& other);
+    double Weight() const;
+  };
+
+  // The area under the ROC curve. REQUIRES: both have a weight above 0.
+  static double Auc(Ranked negatives, Ranked positives);
+  static double WeightedAuc(const Ranked& negatives, const Ranked& positives);
+  void AddBinary(float prediction, float label, float weight);
+  void AddLogits(size_t n, const Details& details, const float* labels);
   std::optional<double> Gauc() const;
 
   const Kind kind_;
   uint64_t samples_ = 0;
-  uint64_t correct_ = 0;
-  uint64_t nan_ = 0;  // Predictions that are not numbers; they have no rank.
+  double weight_sum_ = 0;
+  double correct_ = 0;  // Weighted, as all sums.
+  uint64_t nan_ = 0;    // Predictions that are not numbers; they have no rank.
   double loss_sum_ = 0;
   double squared_error_sum_ = 0;
   double absolute_error_sum_ = 0;
   double prediction_sum_ = 0;  // Binary.
   // Binary predictions by label.
-  std::vector<float> negatives_;
-  std::vector<float> positives_;
+  Ranked negatives_;
+  Ranked positives_;
   std::vector<GroupSample> group_samples_;  // Binary, where samples have groups.
-  uint64_t ranked_ = 0;                     // Multiclass: samples that came with logits; and of those,
-  uint64_t in_top_ = 0;                     // these are in the top kTopK.
+  double ranked_ = 0;                       // Multiclass, retrieval: samples that came with logits; and of those,
+  double in_top_ = 0;                       // these are in the top kTopK, or kRecallK;
+  double reciprocal_ranks_ = 0;             // and their 1 / place.
 };
 
 // One of a result's metrics.
@@ -107,8 +137,8 @@ struct NamedMetric {
 // All metrics that a result has, in the order in which people read them: the loss first.
 std::vector<NamedMetric> MetricsOf(const EvaluationMetrics::Result& result);
 
-// The one that models with such predictions are judged by: auc (binary), accuracy (multiclass) or rmse (regression).
-// None if the result lacks it.
+// The one that models with such predictions are judged by: auc (binary), accuracy (multiclass), rmse (regression) or
+// recall (retrieval, at 10 if there are logits). None if the result lacks it.
 NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Result& result);
 // Whether less of a metric is better.
 bool LowerIsBetter(const NamedMetric& metric);

@@ -12,39 +12,47 @@ constexpr uint64_t kStepsMin = 8;
 // Of the constant prediction's loss: above it, nothing was learned.
 constexpr double kShareMax = 0.98;
 
-double EntropyOf(const std::vector<uint64_t>& counts) {
+double EntropyOf(const std::vector<double>& weights) {
   double total = 0, sum = 0;
-  for (const uint64_t count : counts) total += static_cast<double>(count);
-  for (const uint64_t count : counts) {
-    if (count > 0) sum -= static_cast<double>(count) * std::log(static_cast<double>(count) / total);
+  for (const double weight : weights) total += weight;
+  for (const double weight : weights) {
+    if (weight > 0) sum -= weight * std::log(weight / total);
   }
   return total > 0 ? sum / total : 0;
 }
 
 }  // namespace
 
-LossTrend::LossTrend(EvaluationMetrics::Kind kind, const std::vector<uint64_t>& class_counts, uint64_t samples_total)
-    : kind_(kind), last_begin_(samples_total - samples_total / 4), entropy_(EntropyOf(class_counts)) {}
+LossTrend::LossTrend(EvaluationMetrics::Kind kind, const std::vector<double>& class_weights, uint64_t samples_total,
+                     double label_deviation)
+    : kind_(kind),
+      last_begin_(samples_total - samples_total / 4),
+      entropy_(EntropyOf(class_weights)),
+      label_deviation_(label_deviation > 0 ? label_deviation : 1) {}
 
-void LossTrend::Step(uint64_t position, size_t n, const float* labels, double loss_sum) {
+void LossTrend::Step(uint64_t position, size_t n, const float* labels, double loss_sum, const float* weights) {
   if (position <= last_begin_) return;
   ++last_steps_;
   last_loss_sum_ += loss_sum;
   for (size_t i = 0; i < n; ++i) {
+    const double weight = weights == nullptr ? 1 : weights[i];
+    if (weight == 0) continue;
     const double before = labels[i] - label_mean_;
-    label_mean_ += before / static_cast<double>(++last_samples_);
-    label_squares_ += before * (labels[i] - label_mean_);
+    last_weight_ += weight;
+    label_mean_ += before * weight / last_weight_;
+    label_squares_ += weight * before * (labels[i] - label_mean_);
   }
 }
 
 std::optional<double> LossTrend::last_loss() const {
-  if (last_steps_ < kStepsMin) return std::nullopt;
-  return last_loss_sum_ / static_cast<double>(last_samples_);
+  if (last_steps_ < kStepsMin || last_weight_ == 0) return std::nullopt;
+  return last_loss_sum_ / last_weight_;
 }
 
 double LossTrend::constant_loss() const {
   if (kind_ != EvaluationMetrics::Kind::kRegression) return entropy_;
-  return last_samples_ == 0 ? 0 : label_squares_ / static_cast<double>(last_samples_) / 2;
+  if (last_weight_ == 0) return 0;
+  return label_squares_ / last_weight_ / 2 / (label_deviation_ * label_deviation_);
 }
 
 std::string LossTrend::Complaint() const {

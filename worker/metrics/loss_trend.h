@@ -18,12 +18,14 @@ namespace lodestone::worker {
 
 class LossTrend {
  public:
-  // `class_counts`: training samples by class, for all kinds but regression. `samples_total`: that will be trained on.
-  LossTrend(EvaluationMetrics::Kind kind, const std::vector<uint64_t>& class_counts, uint64_t samples_total);
+  // `class_weights`: what the training samples count by class, for binary and multiclass. `samples_total`: that will be
+  // trained on. `label_deviation`: what the loss's labels are divided by; 0: nothing.
+  LossTrend(EvaluationMetrics::Kind kind, const std::vector<double>& class_weights, uint64_t samples_total,
+            double label_deviation = 0);
 
-  // A step: its samples' labels and the sum of their losses before it. `position`: samples of the whole training, of
-  // all workers that share it, up to and with the step's.
-  void Step(uint64_t position, size_t n, const float* labels, double loss_sum);
+  // A step: its samples' labels, the weighted sum of their losses before it, and their weights (null: each counts 1).
+  // `position`: samples of the whole training, of all workers that share it, up to and with the step's.
+  void Step(uint64_t position, size_t n, const float* labels, double loss_sum, const float* weights = nullptr);
 
   // Mean loss of the last quarter of all samples; nullopt before that, and if it had too few steps to judge by.
   std::optional<double> last_loss() const;
@@ -36,11 +38,12 @@ class LossTrend {
   const EvaluationMetrics::Kind kind_;
   const uint64_t last_begin_;  // The sample that the last quarter begins with.
   double entropy_ = 0;
+  const double label_deviation_;
   // Of the last quarter.
   uint64_t last_steps_ = 0;
-  uint64_t last_samples_ = 0;
+  double last_weight_ = 0;
   double last_loss_sum_ = 0;
-  // Of its labels (Welford 1962).
+  // Of its labels (Welford 1962; with weights West 1979).
   double label_mean_ = 0;
   double label_squares_ = 0;
 };

@@ -20,10 +20,11 @@ class ProgressiveMetric {
   static constexpr size_t kSamplesMax = 8192;
 
   explicit ProgressiveMetric(EvaluationMetrics::Kind kind)
-      : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax) {}
+      : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax), weights_(kSamplesMax, 1.0f) {}
 
-  // After a step: its samples' predictions, made before it, and labels, as for EvaluationMetrics. Copies them.
-  void Add(size_t n, const float* predictions, const float* labels);
+  // After a step: its samples' predictions, made before it, and labels, as for EvaluationMetrics, and their weights
+  // (null: each counts 1). Copies them.
+  void Add(size_t n, const float* predictions, const float* labels, const float* weights = nullptr);
 
   // Recomputes it. Samples without the metric (none at all, or all of the same class) leave it as
   // it was.
@@ -37,6 +38,8 @@ class ProgressiveMetric {
   // The latest samples, in a ring.
   std::vector<float> predictions_;
   std::vector<float> labels_;
+  std::vector<float> weights_;
+  bool weighted_ = false;  // Some samples came with weights.
   size_t size_ = 0;
   size_t next_ = 0;  // Where the next one goes.
   NamedMetric value_;

@@ -28,7 +28,8 @@ struct StepCounts {
   uint64_t clock = 0;
   uint64_t samples = 0;       // Of all steps.
   uint64_t batch = 0;         // Of this step.
-  double loss_sum = 0;        // Of this step.
+  double loss_sum = 0;        // Of this step, weighted,
+  double weight = 0;          // and its samples' weights.
   uint64_t acknowledged = 0;  // Pushes so far.
   // Sums over those, of the table with the greatest delay each: updates between reading and application, by others and
   // by all.

@@ -38,6 +38,8 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
   const size_t offsets = Add(batch.offsets.data(), batch.offsets.size());
   const size_t row = Add(keyed.row.data(), keyed.row.size());
   const size_t values = Add(batch.values.data(), batch.values.size());
+  const size_t weights = Add(batch.weights.data(), batch.weights.size());
+  const size_t candidates = Add(batch.candidates.data(), batch.candidates.size());
   kernels::FeatureOrder order;
   size_t feature = 0, sample = 0, chunk_begin = 0, chunk_row = 0, first_chunk = 0, end_chunk = 0;
   if (ordered_) {
@@ -69,7 +71,9 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
             batch.values.empty() ? nullptr : At<float>(values), ordered_ ? &order_ : nullptr},
            At<float>(numeric),
            At<float>(labels),
-           keyed.row.size()};
+           keyed.row.size(),
+           batch.weights.empty() ? nullptr : At<float>(weights),
+           batch.candidates.empty() ? nullptr : At<float>(candidates)};
 }
 
 void DeviceBatch::Upload(std::span<const kernels::ScratchArray<float>> rows) {

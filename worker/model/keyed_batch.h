@@ -19,9 +19,11 @@ struct BatchView {
   size_t size = 0;  // Samples. Where fields may have several keys, `sparse` has a field for each of its samples.
   size_t keys = 0;  // Distinct ones.
   kernels::SparseBatch sparse;
-  const float* numeric = nullptr;  // [size, numeric_count]
-  const float* labels = nullptr;   // [size]
-  size_t features = 0;             // Of all samples: the batch's keys, one by one.
+  const float* numeric = nullptr;     // [size, numeric_count]
+  const float* labels = nullptr;      // [size]
+  size_t features = 0;                // Of all samples: the batch's keys, one by one.
+  const float* weights = nullptr;     // [size], or null: each counts 1.
+  const float* candidates = nullptr;  // [2, size] (Batch), or null.
 };
 
 struct KeyedBatch {
@@ -36,7 +38,14 @@ struct KeyedBatch {
   }
   // All of it, for a backend that works on the host's memory; likewise.
   BatchView view() const {
-    return {batch.size, keys.size(), sparse(), batch.numeric.data(), batch.labels.data(), batch.keys.size()};
+    return {batch.size,
+            keys.size(),
+            sparse(),
+            batch.numeric.data(),
+            batch.labels.data(),
+            batch.keys.size(),
+            batch.weights_or_null(),
+            batch.candidates.empty() ? nullptr : batch.candidates.data()};
   }
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/flush_denormals.h"
 #include "worker/model/model_description.h"
 #include "worker/model/pooled_fields.h"
+#include "worker/model/two_towers.h"
 
 namespace lodestone::worker {
 
@@ -25,12 +26,14 @@ Model::Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend
       backend_(backend),
       logits_(backend),
       dlogits_(backend),
+      scaled_(backend),
       sample_penalties_(backend),
       row_penalties_(backend),
       ones_(backend),
       penalties_(backend) {
   LODESTONE_CHECK(tables_[0].name() == kDescribedTable);
   for (const TermMaker& make : plan_.terms) terms_.push_back(make(plan_, backend_));
+  if (plan_.two_tower.has_value()) towers_ = std::make_unique<TwoTowers>(plan_, backend_);
   if (!plan_.pooling.empty()) pooled_ = std::make_unique<PooledFields>(plan_, backend_);
 }
 
@@ -42,6 +45,8 @@ EvaluationMetrics::Kind Model::metrics_kind() const {
       return EvaluationMetrics::Kind::kRegression;
     case v1::ModelConfig::SOFTMAX:
       return EvaluationMetrics::Kind::kMulticlass;
+    case v1::ModelConfig::IN_BATCH_SOFTMAX:
+      return EvaluationMetrics::Kind::kRetrieval;
     default:
       return EvaluationMetrics::Kind::kBinary;
   }
@@ -50,6 +55,7 @@ EvaluationMetrics::Kind Model::metrics_kind() const {
 void Model::Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
                       const GradientPointers& gradients, float* predictions, double* loss) {
   LODESTONE_CHECK(batch.size > 0 && parameters.size() == tables_.size() && gradients.size() == tables_.size());
+  LODESTONE_CHECK(towers_ == nullptr || batch.candidates != nullptr);
   const kernels::FlushDenormals flush;
   Forward(batch, parameters, dropout_seed);
   dlogits_.Resize(logits_.size());
@@ -81,22 +87,55 @@ double Model::Predict(const KeyedBatch& batch, const ParameterPointers& paramete
 
 void Model::Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss) {
   switch (plan_.loss) {
+    case v1::ModelConfig::IN_BATCH_SOFTMAX:
+      return InBatchLoss(batch, dlogits != nullptr, dlogits, predictions, loss);
     case v1::ModelConfig::SQUARED:
-      return backend_->SquaredLoss(batch.size, logits_.data(), batch.labels, dlogits, predictions, loss);
+      if (plan_.label_deviation > 0) return ScaledLoss(batch, dlogits, predictions, loss);
+      return backend_->SquaredLoss(batch.size, logits_.data(), batch.labels, batch.weights, dlogits, predictions, loss);
     case v1::ModelConfig::SOFTMAX:
-      return backend_->SoftmaxLoss(batch.size, plan_.outputs, logits_.data(), batch.labels, dlogits, predictions, loss);
+      return backend_->SoftmaxLoss(batch.size, plan_.outputs, logits_.data(), batch.labels, batch.weights, dlogits,
+                                   predictions, loss);
     default:
-      return backend_->LogisticLoss(batch.size, logits_.data(), batch.labels, dlogits, predictions, loss);
+      return backend_->LogisticLoss(batch.size, logits_.data(), batch.labels, batch.weights, dlogits, predictions,
+                                    loss);
   }
 }
 
+void Model::InBatchLoss(const BatchView& batch, bool trains, float* dlogits, float* predictions, double* loss) {
+  const size_t n = batch.size;
+  if (batch.candidates == nullptr) {
+    backend_->SquaredLoss(0, nullptr, nullptr, nullptr, nullptr, nullptr, loss);  // 0.
+  } else {
+    backend_->AddBias(n, n, batch.candidates + (trains ? 0 : n), logits_.data());
+    backend_->SoftmaxLoss(n, n, logits_.data(), batch.labels, batch.weights, dlogits, trains ? predictions : nullptr,
+                          loss);
+  }
+  if (!trains && predictions != nullptr) towers_->OwnScores(n, predictions);
+}
+
+void Model::ScaledLoss(const BatchView& batch, float* dlogits, float* predictions, double* loss) {
+  const size_t n = batch.size;
+  const double mean = plan_.label_mean, deviation = plan_.label_deviation;
+  backend_->Fill(n, static_cast<float>(-mean / deviation), scaled_.Resize(n));
+  backend_->Axpy(n, static_cast<float>(1 / deviation), batch.labels, scaled_.data());
+  backend_->SquaredLoss(n, logits_.data(), scaled_.data(), batch.weights, dlogits, nullptr, loss);
+  if (predictions == nullptr) return;
+  backend_->Fill(n, static_cast<float>(mean), predictions);
+  backend_->Axpy(n, static_cast<float>(deviation), logits_.data(), predictions);
+}
+
 void Model::Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed) {
-  const size_t n = batch.size * plan_.outputs;
-  backend_->Fill(n, 0.0f, logits_.Resize(n));
+  if (towers_ == nullptr) {
+    const size_t n = batch.size * plan_.outputs;
+    backend_->Fill(n, 0.0f, logits_.Resize(n));
+  }
   if (pooled_ != nullptr) pooled_->Forward(batch, parameters);
   const BatchView& view = pooled_ != nullptr ? pooled_->view() : batch;
   const ParameterPointers& used = pooled_ != nullptr ? pooled_->parameters() : parameters;
   for (const auto& term : terms_) term->Forward(view, used, dropout_seed, logits_.data());
+  if (towers_ == nullptr) return;
+  towers_->Forward(view, used, dropout_seed);
+  if (batch.candidates != nullptr) towers_->AllScores(batch.size, logits_.Resize(batch.size * batch.size));
 }
 
 void Model::Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients) {
@@ -108,6 +147,7 @@ void Model::Backward(const BatchView& batch, const ParameterPointers& parameters
 
 void Model::BackwardTerms(const BatchView& batch, const ParameterPointers& parameters,
                           const GradientPointers& gradients) {
+  if (towers_ != nullptr) towers_->Backward(batch, parameters, dlogits_.data(), gradients);
   for (auto term = terms_.rbegin(); term != terms_.rend(); ++term) {
     (*term)->Backward(batch, parameters, dlogits_.data(), gradients);
   }

@@ -30,6 +30,7 @@
 namespace lodestone::worker {
 
 class PooledFields;
+class TwoTowers;
 
 class Model {
  public:
@@ -55,12 +56,17 @@ class Model {
   void Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
                  const GradientPointers& gradients, float* predictions, double* loss);
   // Queues the computation of the sum of the samples' losses and of batch.size predictions: probability of class 1
-  // (logistic), class index (softmax), or number (squared).
+  // (logistic), class index (softmax), number (squared), or score (in_batch_softmax, whose loss is that of the batch's
+  // candidates without a correction, and 0 of a batch without them; Gradients predicts candidates' indices).
   void Predict(const BatchView& batch, const ParameterPointers& parameters, float* predictions, double* loss);
 
   // Of the last Predict, until the next call: each sample's outputs before the loss makes predictions of them,
-  // [samples, outputs], in the backend's memory.
+  // [samples, OutputsOf(samples)], in the backend's memory.
   const float* logits() const { return logits_.data(); }
+  // Of each of so many samples: in_batch_softmax has one for each candidate of the batch.
+  size_t OutputsOf(size_t samples) const { return plan_.two_tower.has_value() ? samples : plan_.outputs; }
+  // The towers of type twotower, whose vectors are those of the last Predict; else null.
+  const TwoTowers* towers() const { return towers_.get(); }
 
   // The same at once, returning the loss. REQUIRES: the backend works on the host's memory.
   double Gradients(const KeyedBatch& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
@@ -81,6 +87,9 @@ class Model {
                          const GradientPointers& gradients);
   // For each row of the batch l2 times the share of samples that have it, counting features: row_penalties_.
   void CountRows(const BatchView& batch);
+  // Writes what is not null. Trains: as Gradients has it.
+  void InBatchLoss(const BatchView& batch, bool trains, float* dlogits, float* predictions, double* loss);
+  void ScaledLoss(const BatchView& batch, float* dlogits, float* predictions, double* loss);
   // Writes what is not null.
   void Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss);
 
@@ -91,8 +100,10 @@ class Model {
 
   std::vector<std::unique_ptr<Term>> terms_;
   std::unique_ptr<PooledFields> pooled_;  // Null if each field has one key.
+  std::unique_ptr<TwoTowers> towers_;     // Null unless plan_.two_tower.
   kernels::ScratchArray<float> logits_;   // [samples, outputs]
   kernels::ScratchArray<float> dlogits_;  // [samples, outputs]
+  kernels::ScratchArray<float> scaled_;   // [samples]: labels, where they are scaled.
   // Where l2 counts samples.
   kernels::ScratchArray<float> sample_penalties_;  // [samples], or of each field
   kernels::ScratchArray<float> row_penalties_;     // [keys]

@@ -4,11 +4,14 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "worker/data/date_time.h"
 #include "worker/data/multi.h"
 #include "worker/data/transform.h"
 #include "worker/model/model_plan.h"
+#include "worker/model/two_towers.h"
 
 namespace lodestone::worker {
 namespace {
@@ -23,15 +26,21 @@ constexpr uint32_t kFirstFormat = 1;
 constexpr uint32_t kPairsFormat = 2;
 // Of one without pooling and indicators.
 constexpr uint32_t kBucketFormat = 3;
+// Of one without towers, times and scaled labels.
+constexpr uint32_t kPoolingFormat = 4;
 
 // The oldest format that says all of such a model.
-uint32_t FormatOf(const v1::DataDescription& data, bool numeric_pairs, bool normalizes) {
+uint32_t FormatOf(const v1::DataDescription& data, bool two_tower, bool numeric_pairs, bool normalizes) {
   const auto any = [](const auto& columns, const auto& has) {
     return std::any_of(columns.begin(), columns.end(), has);
   };
+  const auto has_time = [](const auto& column) { return column.has_time(); };
+  if (two_tower || data.label_deviation() > 0 || any(data.categorical(), has_time) || any(data.numeric(), has_time)) {
+    return kModelFormat;
+  }
   if (any(data.categorical(), [](const auto& column) { return !column.pooling().empty(); }) ||
       any(data.numeric(), [](const auto& column) { return column.indicates_missing(); })) {
-    return kModelFormat;
+    return kPoolingFormat;
   }
   if (any(data.categorical(), [](const auto& column) { return !column.bucket().empty(); })) return kBucketFormat;
   return numeric_pairs || normalizes ? kPairsFormat : kFirstFormat;
@@ -47,7 +56,12 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
       return BadDescription(absl::StrCat("the transform of column \"", column.name(), "\""));
     }
   }
+  const auto bad_time = [](const auto& column) { return column.has_time() && !TimeRuleOf(column.time()).is_set(); };
+  for (const auto& column : data.numeric()) {
+    if (bad_time(column)) return BadDescription(absl::StrCat("the time of column \"", column.name(), "\""));
+  }
   for (const auto& column : data.categorical()) {
+    if (bad_time(column)) return BadDescription(absl::StrCat("the time of column \"", column.name(), "\""));
     v1::CsvConfig::Bucket bucket;
     if (!column.bucket().empty() && !v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
       return BadDescription(absl::StrCat("the bucket of column \"", column.name(), "\""));
@@ -57,10 +71,19 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
       return BadDescription(absl::StrCat("the pooling of column \"", column.name(), "\""));
     }
   }
+  if (!(data.label_deviation() >= 0)) return BadDescription("the deviation of the labels");
   if (data.sparse() && !TransformNamed(data.sparse_transform()).has_value()) {
     return BadDescription(absl::StrCat("there is no transform ", data.sparse_transform()));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckTwoTower(const v1::ModelDescription& description) {
+  const v1::ModelDescription::TwoTower& towers = description.two_tower();
+  if (towers.dim() == 0 || !(towers.temperature() > 0)) return BadDescription("the towers' dim and temperature");
+  const absl::StatusOr<TwoTowerColumns> columns = FindTowers(
+      ConfigOf(description).model().two_tower(), SchemaOf(std::make_shared<v1::ModelDescription>(description)));
+  return columns.ok() ? absl::OkStatus() : BadDescription(std::string(columns.status().message()));
 }
 
 absl::Status CheckCross(const v1::ModelDescription::Cross& cross) {
@@ -86,15 +109,16 @@ std::string StructureName(const v1::CrossConfig& cross) {
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& config, const Schema& schema,
                                    const std::vector<v1::TableSpec>& tables) {
   v1::ModelDescription description;
-  const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() > 1;
-  description.set_format(FormatOf(schema.description, plan.numeric_pairs, normalizes));
+  const size_t tower_layers = plan.two_tower.has_value() ? plan.two_tower->user.layers.size() : 0;
+  const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() + tower_layers > 1;
+  description.set_format(FormatOf(schema.description, plan.two_tower.has_value(), plan.numeric_pairs, normalizes));
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
   description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
   description.set_activation(Lower(ModelConfig::Activation_Name(config.activation())));
   description.set_outputs(plan.outputs);
   description.set_embedding_dim(plan.embedding_dim);
-  if (!plan.mlp.empty()) *description.mutable_hidden() = config.hidden();
+  if (!plan.mlp.empty() || tower_layers > 0) *description.mutable_hidden() = config.hidden();
   if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
   description.set_numeric_pairs(plan.numeric_pairs);
   description.set_layer_norm(normalizes);
@@ -102,6 +126,14 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
     description.mutable_cross()->set_layers(config.cross().layers());
     description.mutable_cross()->set_rank(config.cross().rank());
     description.mutable_cross()->set_structure(StructureName(config.cross()));
+  }
+  if (plan.two_tower.has_value()) {
+    v1::ModelDescription::TwoTower& towers = *description.mutable_two_tower();
+    *towers.mutable_user() = config.two_tower().user();
+    *towers.mutable_item() = config.two_tower().item();
+    towers.set_dim(plan.two_tower->dim);
+    towers.set_temperature(plan.two_tower->temperature);
+    towers.set_normalize(plan.two_tower->normalizes);
   }
   *description.mutable_data() = schema.description;
   description.mutable_prior()->Add(plan.prior.begin(), plan.prior.end());
@@ -133,6 +165,10 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
     return BadDescription(absl::StrCat("there is no activation ", description.activation()));
   }
   if (type == ModelConfig::DCN) LODESTONE_RETURN_IF_ERROR(CheckCross(description.cross()));
+  if ((type == ModelConfig::TWOTOWER) != (loss == ModelConfig::IN_BATCH_SOFTMAX)) {
+    return BadDescription(absl::StrCat("the loss ", description.loss(), " of a model of type ", description.type()));
+  }
+  if (type == ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(CheckTwoTower(description));
   if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
     return BadDescription(absl::StrCat(description.prior_size(), " priors for ", description.outputs(), " outputs"));
   }
@@ -156,6 +192,24 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
   if (hidden && known.layer_norm() != model.layer_norm()) {
     return Differs("model.layer_norm", known.layer_norm() ? "true" : "false", model.layer_norm() ? "true" : "false");
   }
+  if (known.has_two_tower()) {
+    const v1::ModelDescription::TwoTower& was = known.two_tower();
+    const v1::TwoTowerConfig& is = model.two_tower();
+    const auto check_names = [](const char* option, const auto& before, const auto& now) {
+      const std::string a = absl::StrCat("[", absl::StrJoin(before, ", "), "]");
+      const std::string b = absl::StrCat("[", absl::StrJoin(now, ", "), "]");
+      return a == b ? absl::OkStatus() : Differs(option, a, b);
+    };
+    LODESTONE_RETURN_IF_ERROR(check_names("model.two_tower.user", was.user(), is.user()));
+    LODESTONE_RETURN_IF_ERROR(check_names("model.two_tower.item", was.item(), is.item()));
+    if (was.temperature() != is.temperature()) {
+      return Differs("model.two_tower.temperature", absl::StrCat(was.temperature()), absl::StrCat(is.temperature()));
+    }
+    if (was.normalize() != is.normalize()) {
+      return Differs("model.two_tower.normalize", was.normalize() ? "true" : "false",
+                     is.normalize() ? "true" : "false");
+    }
+  }
   if (!known.has_cross()) return absl::OkStatus();
   if (known.cross().layers() != model.cross().layers()) {
     return Differs("model.cross.layers", absl::StrCat(known.cross().layers()), absl::StrCat(model.cross().layers()));
@@ -165,6 +219,12 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
     return Differs("model.cross.structure", known.cross().structure(), structure);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckContinues(const v1::ModelDescription& known, const v1::DataConfig& data) {
+  const bool was = known.data().label_deviation() > 0, is = data.standardize_label();
+  return was == is ? absl::OkStatus()
+                   : Differs("data.standardize_label", was ? "true" : "false", is ? "true" : "false");
 }
 
 v1::Config ConfigOf(const v1::ModelDescription& description) {
@@ -191,8 +251,17 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
     model.mutable_cross()->set_rank(description.cross().rank());
     model.mutable_cross()->set_structure(structure);
   }
+  if (description.has_two_tower()) {
+    v1::TwoTowerConfig& towers = *model.mutable_two_tower();
+    *towers.mutable_user() = description.two_tower().user();
+    *towers.mutable_item() = description.two_tower().item();
+    towers.set_dim(description.two_tower().dim());
+    towers.set_temperature(description.two_tower().temperature());
+    towers.set_normalize(description.two_tower().normalize());
+  }
   const v1::DataDescription& known = description.data();
   v1::DataConfig& data = *config.mutable_data();
+  data.set_standardize_label(known.label_deviation() > 0);
   v1::DataConfig::Format format = v1::DataConfig::AUTO;
   v1::DataConfig::Format_Parse(absl::AsciiStrToUpper(known.format()), &format);
   data.set_format(format);
@@ -209,7 +278,24 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   if (!known.comment().empty()) csv.set_comment(known.comment());
   csv.set_label(known.label());
   *csv.mutable_missing() = known.missing();
+  const auto add_time = [&csv](const auto& column, v1::DateTimeColumn::Feature feature) {
+    const bool is_new = csv.datetime().count(column.name()) == 0;
+    v1::DateTimeColumn& to = (*csv.mutable_datetime())[column.name()];
+    for (const TimeRule::Part part : kTimeParts) {
+      if (is_new) SetFeature(part, v1::DateTimeColumn::NONE, &to);
+    }
+    const TimeRule rule = TimeRuleOf(column.time());
+    to.set_format(rule.format);
+    SetFeature(rule.part, feature, &to);
+    if (rule.part == TimeRule::Part::kAgeDays) to.set_age_at(TimeText(rule.age_at));
+    return &to;
+  };
   for (const auto& column : known.numeric()) {
+    if (column.has_time()) {
+      add_time(column, v1::DateTimeColumn::NUMBER)
+          ->set_transform(TransformNamed(column.transform()).value_or(v1::NONE));
+      continue;
+    }
     if (column.indicates_missing()) {
       csv.add_missing_indicator(column.name());
       continue;
@@ -219,7 +305,9 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   }
   for (const auto& column : known.categorical()) {
     v1::CsvConfig::Bucket bucket;
-    if (!column.pooling().empty()) {
+    if (column.has_time()) {
+      add_time(column, v1::DateTimeColumn::CATEGORY);
+    } else if (!column.pooling().empty()) {
       v1::MultiColumn& multi = (*csv.mutable_multi())[column.name()];
       multi.set_pooling(PoolingNamed(column.pooling()).value_or(v1::MultiColumn::MEAN));
       multi.set_separator(column.separator());
@@ -250,6 +338,7 @@ Schema SchemaOf(const std::shared_ptr<const v1::ModelDescription>& description) 
     schema.class_counts.push_back(one.samples());
   }
   schema.label_mean = data.label_mean();
+  schema.label_deviation = data.label_deviation();
   schema.train_samples = data.samples();
   schema.description = data;
   schema.continued = description;

@@ -21,7 +21,7 @@ struct ModelPlan;
 inline constexpr char kDescribedTable[] = "bias";
 
 // The newest format that this program reads. It writes the oldest one that says all of the model.
-inline constexpr uint32_t kModelFormat = 4;
+inline constexpr uint32_t kModelFormat = 5;
 
 // The description of a new model on data of `schema`.
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const v1::ModelConfig& config, const Schema& schema,
@@ -34,6 +34,8 @@ absl::Status CheckDescription(const v1::ModelDescription& description);
 absl::Status CheckContinues(const v1::ModelDescription& known, v1::ModelConfig::Type type, v1::ModelConfig::Loss loss);
 // The same if the configured model has the described tables and would compute something else of them.
 absl::Status CheckContinues(const v1::ModelDescription& known, const v1::ModelConfig& model);
+
+absl::Status CheckContinues(const v1::ModelDescription& known, const v1::DataConfig& data);
 
 // The configuration (model, and data's format and columns) and the schema of data that a described model takes.
 // REQUIRES: CheckDescription is OK.

@@ -17,6 +17,7 @@
 #include "worker/model/mlp_model.h"
 #include "worker/model/model_description.h"
 #include "worker/model/step_order.h"
+#include "worker/model/two_towers.h"
 #include "worker/model/widedeep.h"
 
 namespace lodestone::worker {
@@ -38,12 +39,18 @@ absl::Status Invalid(const Args&... args) {
 absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
   const size_t classes = schema.class_names.size();
   plan->loss = config.loss();
+  const bool two_tower = config.type() == ModelConfig::TWOTOWER;
   if (plan->loss == ModelConfig::AUTO) {
-    plan->loss = LabelsOf(config) == LabelKind::kNumber ? ModelConfig::SQUARED
-                 : classes > 2                          ? ModelConfig::SOFTMAX
-                                                        : ModelConfig::LOGISTIC;
+    plan->loss = two_tower                                ? ModelConfig::IN_BATCH_SOFTMAX
+                 : LabelsOf(config) == LabelKind::kNumber ? ModelConfig::SQUARED
+                 : classes > 2                            ? ModelConfig::SOFTMAX
+                                                          : ModelConfig::LOGISTIC;
   }
-  if (plan->loss == ModelConfig::SQUARED) return absl::OkStatus();
+  if ((plan->loss == ModelConfig::IN_BATCH_SOFTMAX) != two_tower) {
+    return two_tower ? DoesNotFit(config, " has the loss in_batch_softmax; leave model.loss out")
+                     : DoesNotFit(config, " has no in_batch_softmax, which is twotower's loss; leave model.loss out");
+  }
+  if (two_tower || plan->loss == ModelConfig::SQUARED) return absl::OkStatus();
   if (classes < 2) {
     return Invalid("the training labels are all the same (", classes == 0 ? "none" : schema.class_names[0],
                    "): there is nothing to learn; for numbers set model.loss: squared");
@@ -62,7 +69,8 @@ absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan
 }
 
 // Adds the type's tables and terms.
-absl::Status PlanType(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
+absl::Status PlanType(const v1::Config& whole, const Schema& schema, ModelPlan* plan) {
+  const ModelConfig& config = whole.model();
   switch (config.type()) {
     case ModelConfig::LINEAR:
       return PlanLinear(config, schema, plan);
@@ -80,21 +88,28 @@ absl::Status PlanType(const ModelConfig& config, const Schema& schema, ModelPlan
       return PlanWideDeep(config, schema, plan);
     case ModelConfig::DCN:
       return PlanDcn(config, schema, plan);
+    case ModelConfig::TWOTOWER:
+      return PlanTwoTower(whole, schema, plan);
   }
   return DoesNotFit(config, " is unknown");
 }
 
 // Where the bias starts, so that the model begins with the training labels' mean as its prediction.
 void PlanBias(const Schema& schema, ModelPlan* plan) {
+  if (plan->loss == ModelConfig::IN_BATCH_SOFTMAX) return;
   if (plan->loss == ModelConfig::SQUARED) {
-    plan->bias = static_cast<float>(schema.label_mean);
+    if (plan->label_deviation == 0) plan->bias = static_cast<float>(schema.label_mean);
     return;
   }
   // One half is added to every count, so that a class without samples stays finite.
   std::vector<double> counts(schema.class_names.size(), 0.5);
   double total = 0;
   for (size_t c = 0; c < counts.size(); ++c) {
-    if (c < schema.class_counts.size()) counts[c] += static_cast<double>(schema.class_counts[c]);
+    if (c < schema.class_weights.size()) {
+      counts[c] += schema.class_weights[c];
+    } else if (c < schema.class_counts.size()) {
+      counts[c] += static_cast<double>(schema.class_counts[c]);
+    }
     total += counts[c];
   }
   if (plan->loss == ModelConfig::LOGISTIC) {
@@ -231,8 +246,8 @@ size_t ModelPlan::TableIndex(const std::string& name) const {
 }
 
 LabelKind LabelsOf(const ModelConfig& config) {
-  const bool number =
-      config.loss() == ModelConfig::SQUARED || (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
+  const bool number = config.type() == ModelConfig::TWOTOWER || config.loss() == ModelConfig::SQUARED ||
+                      (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
   return number ? LabelKind::kNumber : LabelKind::kClass;
 }
 
@@ -285,11 +300,14 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   plan.l2_per = model.l2_per();
   plan.dropout = model.dropout();
   LODESTONE_RETURN_IF_ERROR(PlanLoss(model, schema, &plan));
+  const v1::DataDescription* const known = schema.continued == nullptr ? nullptr : &schema.continued->data();
+  plan.label_deviation = known != nullptr ? known->label_deviation() : schema.label_deviation;
+  if (plan.label_deviation > 0) plan.label_mean = known != nullptr ? known->label_mean() : schema.label_mean;
   if (schema.numeric_count == 0 && schema.field_count == 0 && !schema.sparse) {
     return Invalid("the data has no features");
   }
   AddBias(&plan);
-  LODESTONE_RETURN_IF_ERROR(PlanType(model, schema, &plan));
+  LODESTONE_RETURN_IF_ERROR(PlanType(config, schema, &plan));
   if (plan.l2 > 0 && plan.row_tables.empty()) {
     return Invalid(
         "model.l2 is about rows of categories or sparse features, and this model has none; for its dense tables set "
@@ -298,6 +316,7 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   if (schema.continued != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, plan.type, plan.loss));
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, model));
+    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, config.data()));
     plan.prior.assign(schema.continued->prior().begin(), schema.continued->prior().end());
   } else if (config.train().bias_from_labels()) {
     PlanBias(schema, &plan);

@@ -1,6 +1,6 @@
 // The plan of a configured model for given data: its terms and their sizes, its loss, and the tables that hold its
 // parameters. A model type is a function that checks the data and adds its tables and terms: one source each
-// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h), which PlanModel chooses from.
+// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h, two_towers.h), which PlanModel chooses from.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,27 @@ struct PlannedTable {
 // Makes a term of a plan, for a backend, which must outlive it.
 using TermMaker = std::function<std::unique_ptr<Term>(const ModelPlan& plan, kernels::Backend* backend)>;
 
+// Consecutive columns of the vector of all features.
+struct ColumnRun {
+  size_t from = 0;
+  size_t columns = 0;
+};
+
+// A tower: its columns, and its layers.
+struct TowerPlan {
+  std::vector<ColumnRun> runs;
+  size_t width = 0;
+  std::vector<DenseLayer> layers;
+};
+
+struct TwoTowerPlan {
+  TowerPlan user;
+  TowerPlan item;
+  uint32_t dim = 0;
+  float temperature = 1;
+  bool normalizes = false;
+};
+
 struct ModelPlan {
   v1::ModelConfig::Type type = v1::ModelConfig::LINEAR;
   v1::ModelConfig::Loss loss = v1::ModelConfig::LOGISTIC;  // Never AUTO.
@@ -73,8 +95,12 @@ struct ModelPlan {
   uint32_t embedding_dim = 0;      // Width of table "embedding"; 0: there is none.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
+  std::optional<TwoTowerPlan> two_tower;
 
-  float bias = 0;            // Where table "bias" [outputs] starts.
+  float bias = 0;  // Where table "bias" [outputs] starts.
+  // What the model's outputs are numbers of: label_mean + label_deviation * output (squared); 0: the outputs are.
+  double label_mean = 0;
+  double label_deviation = 0;
   std::vector<float> prior;  // [outputs]: a constant beside the bias, the classes' log shares (softmax); or empty.
   float l2 = 0;
   v1::ModelConfig::L2Per l2_per = v1::ModelConfig::BATCH;

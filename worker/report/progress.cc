@@ -22,13 +22,13 @@ void Progress::StartTraining(uint64_t samples_total) {
 }
 
 bool Progress::Step(const StepCounts& counts) {
-  samples_ += counts.batch;
+  weight_ += counts.weight;
   loss_sum_ += counts.loss_sum;
   progress_.set_clock(counts.clock);
   progress_.set_samples(counts.samples);
   const bool last = progress_.samples_total() > 0 && counts.samples >= progress_.samples_total();
   if (!Due() && !last) return false;
-  progress_.set_loss(static_cast<float>(loss_sum_ / static_cast<double>(samples_)));
+  progress_.set_loss(static_cast<float>(weight_ == 0 ? 0 : loss_sum_ / weight_));
   if (counts.acknowledged > acknowledged_before_) {
     progress_.set_staleness_pushes(static_cast<float>((counts.staleness_sum - staleness_before_) /
                                                       static_cast<double>(counts.acknowledged - acknowledged_before_)));
@@ -44,7 +44,7 @@ bool Progress::Step(const StepCounts& counts) {
   progress_.set_metric(static_cast<float>(metric_.value().value));
   acknowledged_before_ = counts.acknowledged;
   staleness_before_ = counts.staleness_sum;
-  samples_ = 0;
+  weight_ = 0;
   loss_sum_ = 0;
   Report();
   if (time_->NowMs() - logged_ms_ < kLogEveryMs) return true;

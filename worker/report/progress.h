@@ -28,8 +28,11 @@ class Progress {
   // The training phase begins.
   void StartTraining(uint64_t samples_total);
 
-  // Before Step: what the model said of the step's samples before it learned from them, and their labels.
-  void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
+  // Before Step: what the model said of the step's samples before it learned from them, their labels, and their weights
+  // (null: each counts 1).
+  void Predicted(size_t n, const float* predictions, const float* labels, const float* weights) {
+    metric_.Add(n, predictions, labels, weights);
+  }
 
   // After a step. Whether that was reported: then the next report wants new Delays.
   bool Step(const StepCounts& counts);
@@ -57,7 +60,7 @@ class Progress {
   int64_t reported_ms_ = 0;
   int64_t logged_ms_ = 0;
   // Since the last report.
-  uint64_t samples_ = 0;
+  double weight_ = 0;
   double loss_sum_ = 0;
   uint64_t acknowledged_before_ = 0;
   double staleness_before_ = 0;

@@ -133,6 +133,7 @@ void Results::Step(const StepCounts& counts, const NamedMetric& metric) {
   newest_metric_ = metric;
   newest_ms_ = time_->NowMs();
   loss_sum_ += counts.loss_sum;
+  weight_ += counts.weight;
   const bool last = samples_total_ > 0 && counts.samples >= samples_total_;  // 0: not known.
   if (newest_ms_ - written_ms_ >= every_ms_ || last) WriteTraining();
 }
@@ -142,7 +143,7 @@ void Results::WriteTraining() {
   const double seconds = 1e-3 * static_cast<double>(newest_ms_ - written_ms_);
   const auto samples = static_cast<double>(newest_.samples - written_.samples);
   const double rate = Quotient(samples, seconds);
-  const double loss = Quotient(loss_sum_, samples);
+  const double loss = Quotient(loss_sum_, weight_);
   const double staleness = Quotient(newest_.staleness_sum - written_.staleness_sum,
                                     static_cast<double>(newest_.acknowledged - written_.acknowledged));
   const double delay = Quotient(newest_.delay_sum - written_.delay_sum,
@@ -175,6 +176,7 @@ void Results::WriteTraining() {
   written_ = newest_;
   written_ms_ = newest_ms_;
   loss_sum_ = 0;
+  weight_ = 0;
 }
 
 void Results::Validated(const v1::Validation& validation, const EvaluationMetrics::Result& result, bool best) {

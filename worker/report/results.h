@@ -86,6 +86,7 @@ class Results {
   int64_t written_ms_ = 0;
   StepCounts written_;
   double loss_sum_ = 0;
+  double weight_ = 0;
 };
 
 }  // namespace lodestone::worker

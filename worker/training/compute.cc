@@ -129,7 +129,7 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   if (!on_host) {
     backend_->CopyOut(samples * sizeof(float), to, predictions);
     backend_->CopyOut(sizeof(double), loss, loss_.data());
-    const size_t logits = Ranks() ? samples * model_->plan().outputs : 0;
+    const size_t logits = Ranks() ? samples * model_->OutputsOf(samples) : 0;
     if (logits > 0) backend_->CopyOut(logits * sizeof(float), model_->logits(), logits_.Resize(logits));
   }
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
@@ -137,14 +137,16 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
 }
 
 bool Compute::Ranks() const {
-  return model_->metrics_kind() == EvaluationMetrics::Kind::kMulticlass &&
-         model_->plan().outputs > EvaluationMetrics::kTopK;
+  const EvaluationMetrics::Kind kind = model_->metrics_kind();
+  return kind == EvaluationMetrics::Kind::kRetrieval ||
+         (kind == EvaluationMetrics::Kind::kMulticlass && model_->plan().outputs > EvaluationMetrics::kTopK);
 }
 
 EvaluationMetrics::Details Compute::DetailsOf(const Batch& batch) const {
   EvaluationMetrics::Details details;
   if (!batch.groups.empty()) details.groups = batch.groups.data();
-  details.classes = model_->plan().outputs;
+  details.weights = batch.weights_or_null();
+  details.classes = model_->OutputsOf(batch.size);
   if (Ranks()) details.logits = backend_->on_host() ? model_->logits() : logits_.data();
   return details;
 }

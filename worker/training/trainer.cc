@@ -190,7 +190,12 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   if (context_.results != nullptr) context_.results->StartTraining(samples_total);
   plan_samples_ = batches.total_samples();
   plan_batches_ = batches.batches();
-  loss_trend_.emplace(context_.model->metrics_kind(), context_.data->schema.class_counts, plan_samples_);
+  const Schema& schema = context_.data->schema;
+  loss_trend_.emplace(context_.model->metrics_kind(),
+                      schema.class_weights.empty()
+                          ? std::vector<double>(schema.class_counts.begin(), schema.class_counts.end())
+                          : schema.class_weights,
+                      plan_samples_, context_.model->plan().label_deviation);
   Result result;
   const int64_t start_ms = context_.time->NowMs();
   if (context_.validator != nullptr) context_.validator->Start();
@@ -328,8 +333,10 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   int64_t push_ns = *pushed_ns;
   const int64_t computed_ns = NowNs() - compute_ns - push_ns;
   const size_t samples = item.keyed.batch.size;
-  context_.progress->Predicted(samples, context_.compute->predictions(), item.keyed.batch.labels.data());
-  loss_trend_->Step(PositionAfter(item.assignment, samples), samples, item.keyed.batch.labels.data(), loss);
+  const Batch& batch = item.keyed.batch;
+  const float* const weights = batch.weights_or_null();
+  context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(), weights);
+  loss_trend_->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
   computed_ = std::move(computed);
   if (!push_later_) {
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
@@ -339,8 +346,9 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
   if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
-  const StepCounts step = {steps_,           samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
-                           counts.delay_sum, stages_};
+  const StepCounts step = {
+      steps_,           samples_, samples, loss, batch.weight_sum(), counts.acknowledged, counts.staleness_sum,
+      counts.delay_sum, stages_};
   if (context_.progress->Step(step)) {
     context_.progress->Delays(tally_->Delays());
     context_.progress->Consistency(Observed());

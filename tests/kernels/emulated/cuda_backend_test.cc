@@ -85,7 +85,7 @@ TEST_F(CudaBackendTest, MemoryThatIsNotThereEndsInAStatusAndNoOperationTouchesIt
   backend_->MatMul(false, false, 10, 10, 10, 1, x.data(), x.data(), 0, x.data());
   backend_->ColumnSums(100, 10, x.data(), x.data());
   double loss = 0;
-  backend_->SoftmaxLoss(10, 10, x.data(), x.data(), nullptr, nullptr, &loss);
+  backend_->SoftmaxLoss(10, 10, x.data(), x.data(), nullptr, nullptr, nullptr, &loss);
   EXPECT_THAT(std::string(backend_->Finish().message()),
               AllOf(HasSubstr("taking device memory of 5000 bytes"), HasSubstr("out of memory")));
 }
@@ -111,7 +111,7 @@ TEST_F(CudaBackendTest, AFailureAnywhereEndsInAStatus) {
         (*backend)->AwaitMark(mark);
         (*backend)->MatMul(false, true, 64, 64, 64, 1, x.data(), x.data(), 0, x.data());
         (*backend)->ColumnSums(1024, 4, x.data(), x.data());
-        (*backend)->SoftmaxLoss(64, 64, x.data(), x.data(), x.data(), nullptr, loss.data());
+        (*backend)->SoftmaxLoss(64, 64, x.data(), x.data(), nullptr, x.data(), nullptr, loss.data());
         (*backend)->CopyOut(64 * 64 * sizeof(float), x.data(), host.data());
         status = (*backend)->Finish();
       }

@@ -58,6 +58,55 @@ TEST_P(ParquetFiles, HoldTheSamplesThatTheSameRowsInCsvAre) {
   EXPECT_EQ(parquet->schema.class_counts, text->schema.class_counts);
 }
 
+TEST_P(ParquetFiles, HoldTheWeightsAndTimesThatTheSameRowsInCsvDo) {
+  const auto load = [](const std::string& file) {
+    v1::Config config = RowsConfig({Given(file)});
+    config.mutable_data()->set_bad_lines_max(300);  // Rows without a weight.
+    v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+    csv.set_weight("age");
+    csv.clear_numeric();
+    csv.clear_transform();
+    csv.clear_categorical();
+    csv.add_categorical("city");
+    v1::DateTimeColumn& time = (*csv.mutable_datetime())["price"];
+    time.set_format(v1::DateTimeColumn::EPOCH_SECONDS);
+    time.set_age_days(v1::DateTimeColumn::NUMBER);
+    time.set_age_at("1970-01-02");
+    return Load(config);
+  };
+  const auto text = load("rows.csv"), parquet = load(GetParam() + ".parquet");
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_TRUE(parquet.ok()) << parquet.status();
+  const Batch expected = ReadAll(*text->train), read = ReadAll(*parquet->train);
+  ASSERT_GT(read.size, 200u);
+  EXPECT_GT(read.weight_sum(), 1000);
+  EXPECT_EQ(read.weights, expected.weights);
+  EXPECT_EQ(read.numeric, expected.numeric);
+  EXPECT_EQ(read.keys, expected.keys);
+}
+
+// Compact Thrift: a root with one column of type INT64, `annotation` being the field that says what it is.
+double UnitOf(const std::string& annotation) {
+  using std::string_literals::operator""s;
+  const std::string footer =
+      "\x29\x2c\x48\x01r\x15\x02\x00\x15\x04\x25\x00\x18\x01t"s + annotation + "\x00\x16\x00\x19\x0c\x00"s;
+  const auto metadata = ParseParquetMetadata(footer, footer.size());
+  EXPECT_TRUE(metadata.ok()) << metadata.status();
+  return metadata.ok() ? metadata->columns.at(0).unit_seconds : -1;
+}
+
+TEST(ParquetMetadata, SaysTheUnitOfDatesAndTimes) {
+  using std::string_literals::operator""s;
+  EXPECT_EQ(UnitOf(""), 0);
+  EXPECT_EQ(UnitOf("\x25\x0c"), 86400);  // ConvertedType DATE,
+  EXPECT_EQ(UnitOf("\x25\x12"), 1e-3);   // TIMESTAMP_MILLIS,
+  EXPECT_EQ(UnitOf("\x25\x14"), 1e-6);   // TIMESTAMP_MICROS,
+  EXPECT_EQ(UnitOf("\x25\x16"), 0);      // UINT_8.
+  // LogicalType TIMESTAMP of UTC, in nanoseconds; and DATE.
+  EXPECT_EQ(UnitOf("\x6c\x8c\x11\x1c\x3c\x00\x00\x00\x00"s), 1e-9);
+  EXPECT_EQ(UnitOf("\x6c\x6c\x00\x00"s), 86400);
+}
+
 INSTANTIATE_TEST_SUITE_P(Writers, ParquetFiles,
                          testing::Values("arrow_gzip_v1", "arrow_nodict", "arrow_zstd_v2", "hyparquet_plain",
                                          "hyparquet_snappy", "parquetjs"),

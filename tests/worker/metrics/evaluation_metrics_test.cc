@@ -290,5 +290,87 @@ TEST(EvaluationMetrics, AllMetricsOfAResultHaveTheirNames) {
   EXPECT_FALSE(LowerIsBetter({"auc", 1}) || LowerIsBetter({"accuracy", 1}));
 }
 
+// Samples with whole weights, and the same samples as often as these say, have the same metrics.
+TEST(EvaluationMetrics, AWeightOfNCountsAsNEqualSamples) {
+  constexpr uint32_t kSeed = 22;
+  std::mt19937 random(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  constexpr size_t kClasses = 12;
+  for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression, Kind::kRetrieval}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    EvaluationMetrics weighted(kind), merged(kind), repeated(kind);
+    for (int batch = 0; batch < 3; ++batch) {
+      std::vector<float> predictions, labels, weights, logits;
+      std::vector<uint64_t> groups;
+      for (int i = 0; i < 50; ++i) {
+        const bool classes = kind == Kind::kMulticlass || kind == Kind::kRetrieval;
+        predictions.push_back(classes ? static_cast<float>(random() % kClasses) : static_cast<float>(random() % 9) / 8);
+        labels.push_back(static_cast<float>(random() % (classes ? kClasses : 2)));
+        weights.push_back(static_cast<float>(random() % 4));
+        groups.push_back(random() % 4);
+        for (size_t c = 0; c < kClasses; ++c) logits.push_back(static_cast<float>(random() % 20));
+        for (int n = 0; n < static_cast<int>(weights.back()); ++n) {
+          repeated.Add(
+              1, &predictions.back(), &labels.back(), 0.5,
+              {.groups = &groups.back(), .logits = logits.data() + logits.size() - kClasses, .classes = kClasses});
+        }
+      }
+      const double loss = 0.5 * std::accumulate(weights.begin(), weights.end(), 0.0);
+      const EvaluationMetrics::Details details = {
+          .groups = groups.data(), .weights = weights.data(), .logits = logits.data(), .classes = kClasses};
+      weighted.Add(weights.size(), predictions.data(), labels.data(), loss, details);
+      EvaluationMetrics part(kind);
+      part.Add(weights.size(), predictions.data(), labels.data(), loss, details);
+      merged.Merge(part);
+    }
+    const auto want = MetricsOf(repeated.Finish());
+    EXPECT_EQ(weighted.Finish().samples, 150u);
+    EXPECT_EQ(weighted.Finish().weight, static_cast<double>(repeated.Finish().samples));
+    for (const EvaluationMetrics* metrics : {&weighted, &merged}) {
+      const auto got = MetricsOf(metrics->Finish());
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i].value, want[i].value, 1e-12) << want[i].name;
+    }
+  }
+}
+
+TEST(EvaluationMetrics, SamplesThatWeighNothingHaveNoScores) {
+  EvaluationMetrics metrics(Kind::kBinary);
+  const std::vector<float> values = {0, 1}, weights = {0, 0};
+  metrics.Add(2, values.data(), values.data(), 0, {.weights = weights.data()});
+  const EvaluationMetrics::Result result = metrics.Finish();
+  EXPECT_EQ(result.samples, 2u);
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_FALSE(result.accuracy || result.auc || result.calibration);
+}
+
+TEST(EvaluationMetrics, RetrievalRanksTheOwnItemAmongTheCandidates) {
+  // The own item is first, third (an equal one before it counts), and behind ten others.
+  std::vector<float> logits;
+  for (const int place : {0, 2, 11}) {
+    for (int c = 0; c < 12; ++c) logits.push_back(static_cast<float>(c < place ? 2 : c == place ? 1 : 0));
+  }
+  const std::vector<float> scores = {0.1f, 0.2f, 0.3f}, labels = {0, 2, 11};
+  EvaluationMetrics metrics(Kind::kRetrieval);
+  metrics.Add(3, scores.data(), labels.data(), 6, {.logits = logits.data(), .classes = 12});
+  const EvaluationMetrics::Result result = metrics.Finish();
+  EXPECT_DOUBLE_EQ(result.loss, 2);
+  EXPECT_DOUBLE_EQ(result.recall_at_1.value(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(result.recall_at_10.value(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(result.mrr.value(), (1 + 1.0 / 3 + 1.0 / 12) / 3);
+  EXPECT_EQ(JudgedBy(Kind::kRetrieval, result).name, "recall_at_10");
+  EXPECT_FALSE(result.accuracy || result.auc || result.rmse);
+}
+
+TEST(EvaluationMetrics, RetrievalWithoutScoresKnowsTheFirstCandidateOnly) {
+  EvaluationMetrics metrics(Kind::kRetrieval);
+  const std::vector<float> first = {4, 1, 2}, own = {4, 0, 2};
+  metrics.Add(3, first.data(), own.data(), 0);
+  const EvaluationMetrics::Result result = metrics.Finish();
+  EXPECT_DOUBLE_EQ(result.recall_at_1.value(), 2.0 / 3);
+  EXPECT_FALSE(result.recall_at_10 || result.mrr);
+  EXPECT_EQ(JudgedBy(Kind::kRetrieval, result).name, "recall_at_1");
+}
+
 }  // namespace
 }  // namespace lodestone::worker

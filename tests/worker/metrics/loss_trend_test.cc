@@ -15,7 +15,7 @@ using Kind = EvaluationMetrics::Kind;
 constexpr uint64_t kSteps = 100, kBatch = 4;
 
 // Steps with the labels 0, 1, 2, 3, the first half of them with the mean loss `before`, the others with `after`.
-LossTrend Trained(Kind kind, const std::vector<uint64_t>& class_counts, double before, double after,
+LossTrend Trained(Kind kind, const std::vector<double>& class_counts, double before, double after,
                   uint64_t steps = kSteps) {
   LossTrend trend(kind, class_counts, steps * kBatch);
   const std::vector<float> labels = {0, 1, 2, 3};
@@ -28,7 +28,7 @@ LossTrend Trained(Kind kind, const std::vector<uint64_t>& class_counts, double b
 TEST(LossTrend, TheBestConstantHasTheEntropyOfTheClasses) {
   // 1/4 ln 4 + 3/4 ln(4/3)
   EXPECT_NEAR(LossTrend(Kind::kBinary, {1, 3}, 1).constant_loss(), 0.5623351446, 1e-9);
-  EXPECT_NEAR(LossTrend(Kind::kMulticlass, std::vector<uint64_t>(10, 7), 1).constant_loss(), std::log(10), 1e-12);
+  EXPECT_NEAR(LossTrend(Kind::kMulticlass, std::vector<double>(10, 7), 1).constant_loss(), std::log(10), 1e-12);
 }
 
 TEST(LossTrend, TheBestConstantHasHalfTheVarianceOfTheNumbers) {
@@ -50,6 +50,24 @@ TEST(LossTrend, ComplainsOfALossThatHasRisen) {
 TEST(LossTrend, IsContentWithALossThatFell) {
   EXPECT_EQ(Trained(Kind::kMulticlass, {5, 5, 5, 5}, 1.4, 1.3).Complaint(), "");
   EXPECT_EQ(Trained(Kind::kRegression, {}, 0.7, 0.6).Complaint(), "");
+}
+
+TEST(LossTrend, AWeightOfTwoCountsAsTwoSamples) {
+  const std::vector<float> labels = {0, 5, 5, 9}, once = {0, 5, 9}, weights = {1, 2, 1};
+  LossTrend twice(Kind::kRegression, {}, 400), weighted(Kind::kRegression, {}, 400);
+  for (uint64_t position = 0; position <= 400; position += 10) {
+    twice.Step(position, 4, labels.data(), 6);
+    weighted.Step(position, 3, once.data(), 6, weights.data());
+  }
+  EXPECT_NEAR(*weighted.last_loss(), *twice.last_loss(), 1e-12);
+  EXPECT_NEAR(weighted.constant_loss(), twice.constant_loss(), 1e-12);
+}
+
+TEST(LossTrend, TheConstantsLossIsOfScaledLabelsWhereTheLossIs) {
+  LossTrend trend(Kind::kRegression, {}, 4, /*label_deviation=*/2);
+  const std::vector<float> labels = {0, 1, 2, 3};
+  trend.Step(4, 4, labels.data(), 1);
+  EXPECT_NEAR(trend.constant_loss(), 1.25 / 2 / 4, 1e-12);
 }
 
 TEST(LossTrend, SaysNothingOfAFewSteps) {

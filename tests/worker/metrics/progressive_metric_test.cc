@@ -129,5 +129,16 @@ TEST(ProgressiveMetric, IsNeverOtherThanANumber) {
   EXPECT_EQ(rmse.value().value, 1);
 }
 
+TEST(ProgressiveMetric, SamplesCountTheirWeights) {
+  ProgressiveMetric metric(Kind::kRegression);
+  const std::vector<float> predictions = {1, 2}, labels = {0, 0}, weights = {3, 1};
+  metric.Add(2, predictions.data(), labels.data(), weights.data());
+  metric.Update();
+  EXPECT_NEAR(metric.value().value, std::sqrt((3 * 1 + 4) / 4.0), 1e-12);
+  Add(&metric, {3}, {0});  // Without a weight it counts one.
+  metric.Update();
+  EXPECT_NEAR(metric.value().value, std::sqrt((3 * 1 + 4 + 9) / 5.0), 1e-12);
+}
+
 }  // namespace
 }  // namespace lodestone::worker

@@ -112,6 +112,56 @@ Schema TwoClasses() {
   return schema;
 }
 
+TEST(ModelDescription, TimesAndScaledLabelsAreSettingsAgain) {
+  v1::ModelDescription description;
+  description.set_format(5);
+  description.set_type("linear");
+  description.set_loss("squared");
+  description.set_activation("relu");
+  description.set_outputs(1);
+  v1::DataDescription& data = *description.mutable_data();
+  data.set_format("csv");
+  data.set_header(true);
+  data.set_label("price");
+  data.set_label_mean(10);
+  data.set_label_deviation(2);
+  auto& age = *data.add_numeric();
+  age.set_name("built");
+  age.set_transform("log");
+  age.set_deviation(1);
+  age.mutable_time()->set_part("age_days");
+  age.mutable_time()->set_format("iso8601");
+  age.mutable_time()->set_age_at(1709251200);
+  auto& hour = *data.add_categorical();
+  hour.set_name("seen");
+  hour.mutable_time()->set_part("hour");
+  hour.mutable_time()->set_format("auto");
+  ASSERT_TRUE(CheckDescription(description).ok()) << CheckDescription(description);
+  const v1::DataConfig config = ConfigOf(description).data();
+  EXPECT_TRUE(config.standardize_label());
+  ASSERT_EQ(config.csv().datetime_size(), 2);
+  const v1::DateTimeColumn& built = config.csv().datetime().at("built");
+  EXPECT_EQ(built.age_at(), "2024-03-01T00:00:00Z");
+  EXPECT_EQ(built.age_days(), v1::DateTimeColumn::NUMBER);
+  EXPECT_EQ(built.hour(), v1::DateTimeColumn::NONE);
+  EXPECT_EQ(built.format(), v1::DateTimeColumn::ISO8601);
+  EXPECT_EQ(built.transform(), v1::LOG);
+  const v1::DateTimeColumn& seen = config.csv().datetime().at("seen");
+  EXPECT_EQ(seen.hour(), v1::DateTimeColumn::CATEGORY);
+  EXPECT_EQ(seen.weekday(), v1::DateTimeColumn::NONE);
+  EXPECT_EQ(config.csv().numeric_size() + config.csv().categorical_size(), 0);
+  const auto known = std::make_shared<const v1::ModelDescription>(description);
+  const auto model = Model::Create(ConfigOf(description), SchemaOf(known));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->plan().label_deviation, 2);
+  v1::Config other = ConfigOf(description);
+  other.mutable_data()->set_standardize_label(false);
+  EXPECT_THAT(std::string(Model::Create(other, SchemaOf(known)).status().message()),
+              HasSubstr("data.standardize_label: true"));
+  hour.mutable_time()->set_part("minute");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("the time of column \"seen\""));
+}
+
 TEST(ModelDescription, AModelThatIsTrainedOnKeepsItsPairs) {
   v1::Config config = ConfigOfType(ModelConfig::FM);
   config.mutable_model()->set_numeric_pairs(true);
@@ -178,7 +228,7 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   v1::ModelDescription description;
   description.set_format(kModelFormat + 1);
   description.set_program("9.9");
-  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 5, written by version 9.9"));
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 6, written by version 9.9"));
   description.set_format(kModelFormat);
   description.set_type("oracle");
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));

@@ -44,6 +44,8 @@ struct Case {
   v1::CrossConfig::Structure structure = v1::CrossConfig::STACKED;
   bool layer_norm = false;
   std::vector<v1::MultiColumn::Pooling> pooling = {};
+  bool weighted = false;
+  bool scaled = false;  // Labels are.
 
   uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
 };
@@ -77,6 +79,7 @@ Schema SchemaOf(const Case& c) {
   schema.field_count = c.fields;
   schema.sparse = c.sparse;
   schema.pooling = c.pooling;
+  if (c.scaled) schema.label_mean = 1.5, schema.label_deviation = 2;
   for (uint32_t k = 0; k < c.classes; ++k) {
     schema.class_names.push_back(absl::StrCat(k));
     schema.class_counts.push_back(3 + k);
@@ -94,6 +97,7 @@ KeyedBatch BatchOf(const Case& c) {
   for (size_t s = 0; s < kSamples; ++s) {
     batch.labels.push_back(c.classes > 0 ? static_cast<float>(s % c.classes) : Uniform(n++, -2, 2));
     for (uint32_t i = 0; i < c.numeric; ++i) batch.numeric.push_back(Uniform(n++, -1, 1));
+    if (c.weighted) batch.weights.push_back(s == 1 ? 0.0f : 0.25f * static_cast<float>(s + 1));
     const size_t features = c.sparse ? s : c.fields;  // The first sparse sample has none.
     for (size_t f = 0; f < features; ++f) {
       const size_t several = c.pooling.empty() ? 1 : 1 + (s + f) % 3;
@@ -276,6 +280,57 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MlpSoftmax", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0},
         Case{"MlpDropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+std::vector<Case> WeightedCases() {
+  std::vector<Case> cases = {
+      {"LinearWeighted", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0.1, 0},
+      {"LinearSoftmaxWeighted", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 2, false, 4, 0, 0},
+      {"FmWeighted", ModelConfig::FM, ModelConfig::SQUARED, 2, 3, false, 0, 0, 0},
+      {"DeepFmWeighted", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0, ModelConfig::GELU},
+      {"LinearScaled", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0},
+      {"LinearScaledWeighted", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0}};
+  for (Case& c : cases) {
+    c.weighted = c.name.ends_with("Weighted");
+    c.scaled = c.name.find("Scaled") != std::string::npos;
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Weighted, GradientTest, testing::ValuesIn(WeightedCases()),
+                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(Model, AWeightMultipliesASamplesLoss) {
+  const Case plain{"linear", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 2, false, 2, 0, 0};
+  Case weighted = plain;
+  weighted.weighted = true;
+  Instance a(plain), b(weighted);
+  double want = 0;
+  std::vector<float> x(kSamples), y(kSamples);
+  a.model->Predict(a.batch, a.parameters, x.data());
+  const double loss = b.model->Predict(b.batch, b.parameters, y.data());
+  EXPECT_EQ(x, y);
+  for (size_t i = 0; i < kSamples; ++i) {
+    want -= b.batch.batch.weights[i] * std::log(b.batch.batch.labels[i] > 0 ? x[i] : 1 - x[i]);
+  }
+  EXPECT_NEAR(loss, want, 1e-5);
+}
+
+TEST(Model, ScaledLabelsAreUndoneInPredictions) {
+  const Case plain{"linear", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0};
+  Case scaled = plain;
+  scaled.scaled = true;  // Mean 1.5, deviation 2.
+  Instance a(plain), b(scaled);
+  std::vector<float> outputs(kSamples), predictions(kSamples);
+  a.model->Predict(a.batch, a.parameters, outputs.data());
+  const double loss = b.model->Predict(b.batch, b.parameters, predictions.data());
+  double want = 0;
+  for (size_t i = 0; i < kSamples; ++i) {
+    EXPECT_NEAR(predictions[i], 1.5 + 2 * outputs[i], 1e-6);
+    const double error = (predictions[i] - b.batch.batch.labels[i]) / 2;
+    want += error * error / 2;
+  }
+  EXPECT_NEAR(loss, want, 1e-5);
+}
 
 // Every type that takes fields, with fields of several keys. (Sums without the largest take another way.)
 std::vector<Case> PoolingCases() {

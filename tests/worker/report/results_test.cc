@@ -50,9 +50,16 @@ class ResultsTest : public testing::Test {
   void Step(Results* results, uint64_t clock, double loss, const NamedMetric& metric = {"auc", 0.625}) {
     time_.AdvanceMs(250);
     const double done = static_cast<double>(clock);
-    results->Step(
-        {clock, 100 * clock, 100, 100 * loss, clock, 1.5 * done, 2.5 * done, {0.01 * done, 0, 0.2 * done, 0.03 * done}},
-        metric);
+    results->Step({clock,
+                   100 * clock,
+                   100,
+                   100 * loss,
+                   100,
+                   clock,
+                   1.5 * done,
+                   2.5 * done,
+                   {0.01 * done, 0, 0.2 * done, 0.03 * done}},
+                  metric);
   }
 
   std::string path() const { return folder_ + "/worker-3.jsonl"; }
@@ -225,7 +232,7 @@ TEST_F(ResultsTest, ARunThatFailsSaysWhy) {
 TEST_F(ResultsTest, WhatIsNotKnownIsNull) {
   const auto results = Open();
   results->StartTraining(1000);
-  results->Step({1, 100, 100, std::nan(""), 0, 0, 0, {}}, NamedMetric());
+  results->Step({1, 100, 100, std::nan(""), 100, 0, 0, 0, {}}, NamedMetric());
   results->Finish(Summary());
   const Json line = Lines()[1];
   EXPECT_TRUE(line["samples_per_second"].is_null()) << "no time has passed";
@@ -233,6 +240,14 @@ TEST_F(ResultsTest, WhatIsNotKnownIsNull) {
   EXPECT_TRUE(line["loss"].is_null());
   EXPECT_TRUE(line.contains("metric") && line["metric"].is_null()) << "there was none yet";
   EXPECT_EQ(Records().back().summary().value_size(), 1);
+}
+
+TEST_F(ResultsTest, TheLossIsTheMeanOverTheWeights) {
+  const auto results = Open();
+  results->StartTraining(1000);
+  results->Step({1, 100, 100, 25, 50, 0, 0, 0, {}}, NamedMetric());
+  results->Finish(Summary());
+  EXPECT_EQ(Lines()[1]["loss"], 0.5);
 }
 
 TEST_F(ResultsTest, TheMetricIsTheNewestOneAndANumberOrNull) {

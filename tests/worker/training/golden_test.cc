@@ -16,6 +16,7 @@
 #include "kernels/cuda.h"
 #include "tests/worker/client/fake_client.h"
 #include "tests/worker/data/memory_dataset.h"
+#include "worker/model/candidates.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
@@ -84,6 +85,15 @@ LoadedData DataOf(const Case& c) {
     sample.label = static_cast<float>(score < -0.2 ? 0 : score < 0.3 || c.classes == 2 ? 1 : 2);
   }
   data.train = std::make_unique<MemoryDataset>(std::move(samples));
+  for (uint32_t f = 0; f < data.schema.field_count; ++f) {
+    data.schema.description.add_categorical()->set_name("f" + std::to_string(f));
+  }
+  for (uint32_t n = 0; n < kNumeric; ++n) {
+    data.schema.description.add_numeric()->set_name("n" + std::to_string(n));
+  }
+  if (c.type == ModelConfig::TWOTOWER) {
+    EXPECT_TRUE(AddCandidates(ConfigOf(c), &data).ok());
+  }
   return data;
 }
 
@@ -116,6 +126,8 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
                            return !batch->indices.empty();
                          },
                          {.ahead = 0, .backend = backend, .ordered = true});
+  // Of twotower the candidates of a batch.
+  const auto choices = static_cast<float>(c.type == ModelConfig::TWOTOWER ? kGoldenBatch : c.classes);
   Training run;
   for (int step = 0; step < kGoldenSteps; ++step) {
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* const item, pipeline.Next());
@@ -123,7 +135,7 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
     compute.StartGradients(*item, parameters, StreamSeed(kGoldenSeed, step));
     LODESTONE_ASSIGN_OR_RETURN(const double loss, compute.FinishGradients());
     EXPECT_THAT(std::vector<float>(compute.predictions(), compute.predictions() + kGoldenBatch),
-                testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(c.classes))));
+                testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(choices))));
     run.losses.push_back(loss / kGoldenBatch);
     std::vector<float> predictions(kGoldenBatch, -1.0f);
     LODESTONE_ASSIGN_OR_RETURN(const double predicted, compute.Predict(*item, parameters, predictions.data()));
@@ -271,6 +283,19 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                               [](ModelConfig* model) {
                                                 model->mutable_cross()->set_rank(4);
                                                 model->mutable_cross()->set_structure(v1::CrossConfig::PARALLEL);
+                                              }},
+                                         Case{"TwoTower",
+                                              ModelConfig::TWOTOWER,
+                                              2,
+                                              {0.769971103, 0.951752269, 1.109663441, 1.042606113, 1.116782584,
+                                               0.913354769, 0.713521308, 0.730205112, 0.864080621, 0.740045614},
+                                              true,
+                                              [](ModelConfig* model) {
+                                                v1::TwoTowerConfig& towers = *model->mutable_two_tower();
+                                                for (const char* name : {"f0", "n0", "n2"}) towers.add_user(name);
+                                                for (const char* name : {"f1", "f2", "n1", "n3"}) towers.add_item(name);
+                                                towers.set_dim(6);
+                                                towers.set_temperature(1);
                                               }}),
                          [](const auto& test) { return test.param.name; });
 

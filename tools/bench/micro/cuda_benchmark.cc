@@ -112,7 +112,7 @@ void BM_LogisticLoss(benchmark::State& state) {
   ScratchArray<double> loss(backend);
   loss.Resize(1);
   Run(state, 3.0 * n,
-      [&] { backend->LogisticLoss(n, logits.data(), labels.data(), dlogits.data(), nullptr, loss.data()); });
+      [&] { backend->LogisticLoss(n, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr, loss.data()); });
 }
 
 void BM_SoftmaxLoss(benchmark::State& state) {
@@ -123,7 +123,8 @@ void BM_SoftmaxLoss(benchmark::State& state) {
   ScratchArray<double> loss(backend);
   loss.Resize(1);
   Run(state, 2.0 * kSamples * classes, [&] {
-    backend->SoftmaxLoss(kSamples, classes, logits.data(), labels.data(), dlogits.data(), nullptr, loss.data());
+    backend->SoftmaxLoss(kSamples, classes, logits.data(), labels.data(), nullptr, dlogits.data(), nullptr,
+                         loss.data());
   });
 }
 

@@ -135,13 +135,13 @@ void BM_ExtractColumns(benchmark::State& state) {
 }
 BENCHMARK(BM_ExtractColumns);
 
-template <double (*kLoss)(size_t, const float*, const float*, float*, float*)>
+template <double (*kLoss)(size_t, const float*, const float*, const float*, float*, float*)>
 void BM_ScalarLoss(benchmark::State& state) {
   const std::vector<float> logits = Random(kSamples);
   const std::vector<float> labels(kSamples, 1.0f);
   std::vector<float> dlogits(kSamples), predictions(kSamples);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(kLoss(kSamples, logits.data(), labels.data(), dlogits.data(), predictions.data()));
+    benchmark::DoNotOptimize(kLoss(kSamples, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data()));
   }
   SetFloats(state, 4 * kSamples);
 }
@@ -155,7 +155,7 @@ void BM_SoftmaxLoss(benchmark::State& state) {
   std::vector<float> dlogits(rows * classes), predictions(rows);
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        SoftmaxLoss(rows, classes, logits.data(), labels.data(), dlogits.data(), predictions.data()));
+        SoftmaxLoss(rows, classes, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data()));
   }
   SetFloats(state, 2 * rows * classes);
 }

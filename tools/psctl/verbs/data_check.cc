@@ -28,6 +28,7 @@ constexpr double kMissingShare = 0.01;  // Of numbers that are read as 0 without
 constexpr double kIdShare = 0.9;        // Of rows whose category no other row has,
 constexpr uint64_t kIdRows = 1000;      // of at least so many.
 constexpr size_t kNamesShown = 8;
+constexpr double kWeightFar = 10;  // From 1, of the mean of sample weights.
 
 std::string Percent(uint64_t part, uint64_t all) {
   return absl::StrFormat("%.3g %%", all == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(all));
@@ -54,6 +55,7 @@ class Judge {
     Model();
     Files();
     Columns();
+    Weights();
     Memory();
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const DataFinding& a, const DataFinding& b) { return a.is_error && !b.is_error; });
@@ -145,6 +147,19 @@ class Judge {
                       RowsText(survey_), " (", Names(names), ")", then));
   }
 
+  void Weights() {
+    if (survey_.schema.description.weight().empty() || survey_.rows == 0) return;
+    const double mean = survey_.weight_sum / static_cast<double>(survey_.rows);
+    const std::string column = survey_.schema.description.weight();
+    if (mean == 0) {
+      const std::string text = absl::StrCat("the weight (", column, ") is 0 in ", RowsText(survey_));
+      survey_.whole ? Error(text) : Warn(text);
+    } else if (mean > kWeightFar || mean < 1 / kWeightFar) {
+      Warn(absl::StrCat("the weights (", column, ") are ", absl::StrFormat("%.3g", mean), " in the mean of ",
+                        RowsText(survey_), ": gradients are so many times as large; divide the weights by their mean"));
+    }
+  }
+
   // What a worker's part takes in memory, as configs/README.md counts it.
   void Memory() {
     if (!config_.data().spill_dir().empty() || survey_.rows == 0) return;
@@ -188,6 +203,13 @@ std::string LabelText(const DataSurvey& survey) {
 
 std::string NumberText(double number) { return absl::StrFormat("%.6g", number); }
 
+std::string WeightText(const DataSurvey& survey) {
+  return absl::StrCat(survey.schema.description.weight(), ": mean ",
+                      NumberText(survey.weight_sum / static_cast<double>(survey.rows)), ", from ",
+                      NumberText(survey.weight_least), " to ", NumberText(survey.weight_greatest),
+                      survey.weightless > 0 ? absl::StrCat(", 0 in ", Percent(survey.weightless, survey.rows)) : "");
+}
+
 }  // namespace
 
 std::vector<DataFinding> JudgeData(const v1::Config& config, const DataSurvey& survey) {
@@ -206,6 +228,7 @@ std::string DataText(const DataSurvey& survey, const std::vector<DataFinding>& f
       {"read", absl::StrCat(RowsText(survey),
                             survey.whole ? "" : absl::StrCat(" of about ", WithThousands(survey.samples_about)))});
   rows.push_back({"label", LabelText(survey)});
+  if (!survey.schema.description.weight().empty()) rows.push_back({"weight", WeightText(survey)});
   rows.push_back({"features", absl::StrCat(survey.schema.numeric_count, " numbers, ",
                                            survey.schema.sparse ? "key:value features"
                                                                 : absl::StrCat(survey.schema.field_count, " fields"))});
@@ -245,6 +268,13 @@ nlohmann::ordered_json DataJson(const DataSurvey& survey, const std::vector<Data
   json["malformed"] = survey.malformed;
   json["label"] = survey.schema.description.label();
   json["label_mean"] = survey.schema.label_mean;
+  if (!survey.schema.description.weight().empty()) {
+    json["weight"] = {{"name", survey.schema.description.weight()},
+                      {"mean", survey.weight_sum / static_cast<double>(survey.rows)},
+                      {"least", survey.weight_least},
+                      {"greatest", survey.weight_greatest},
+                      {"zero", survey.weightless}};
+  }
   json["classes"] = nlohmann::ordered_json::array();
   for (size_t c = 0; c < survey.schema.class_names.size(); ++c) {
     json["classes"].push_back({{"name", survey.schema.class_names[c]}, {"rows", survey.schema.class_counts[c]}});

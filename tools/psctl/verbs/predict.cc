@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -17,11 +18,14 @@
 #include "nlohmann/json.hpp"
 #include "tools/psctl/model/parameter_source.h"
 #include "tools/psctl/model/predictor.h"
+#include "tools/psctl/model/tower_vectors.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/verbs/flags.h"
 #include "worker/data/file_list.h"
 #include "worker/data/sample_stream.h"
+#include "worker/model/candidates.h"
+#include "worker/model/model_description.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -39,22 +43,36 @@ struct Predicted {
 };
 
 // Predicts all samples of the files, batch by batch.
-absl::Status ForEachBatch(const PredictOptions& options, bool labels, ParameterSource* source, Predictor* model,
+absl::Status ForEachBatch(const PredictOptions& options, bool labels, const TowerVectors* tower,
+                          ParameterSource* source, Predictor* model,
                           const std::function<absl::Status(const Predicted&)>& visit) {
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::string> files, worker::ExpandFiles(options.files, "--data"));
-  LODESTONE_ASSIGN_OR_RETURN(const auto stream,
-                             worker::SampleStream::Open(model->data(), model->description(), std::move(files),
-                                                        {.labels = labels, .id_column = options.id_column}));
+  const auto& description = tower == nullptr ? model->description() : tower->description();
+  LODESTONE_ASSIGN_OR_RETURN(
+      const auto stream,
+      worker::SampleStream::Open(worker::ConfigOf(*description).data(), description, std::move(files),
+                                 {.labels = labels, .id_column = options.id_column}));
   // Three batches are under way: one is read, the parameters of the one before it are, and the one before that is
   // computed.
   struct Read {
+    worker::Batch own;  // Of a tower's columns only.
     worker::KeyedBatch keyed;
     std::vector<std::string> ids;
     BatchParameters parameters;
   };
   Read reads[3];
   worker::KeyIndexer indexer;
-  const auto parse = [&](Read* into) { return stream->Next(kBatchSize, &into->keyed.batch, &into->ids); };
+  const auto parse = [&](Read* into) -> absl::Status {
+    worker::Batch* const batch = &into->keyed.batch;
+    if (tower != nullptr) {
+      LODESTONE_RETURN_IF_ERROR(stream->Next(kBatchSize, &into->own, &into->ids));
+      tower->Widen(into->own, batch);
+      return absl::OkStatus();
+    }
+    LODESTONE_RETURN_IF_ERROR(stream->Next(kBatchSize, batch, &into->ids));
+    if (!labels || !model->description()->has_two_tower()) return absl::OkStatus();
+    return worker::FillCandidates(model->description(), batch);
+  };
   const auto gather = [&](Read* into) -> absl::Status {
     if (into->keyed.batch.size == 0) return absl::OkStatus();
     indexer.Index(&into->keyed);
@@ -86,14 +104,41 @@ std::string CsvText(const std::string& text) {
   return quoted + '"';
 }
 
-// The lines of predict's output.
+// The shortest text that reads as the same float.
+void AppendNumber(float number, std::string* text) {
+  char digits[32];
+  text->append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
+}
+
+// The lines of predict's output: predictions, or vectors of a tower.
 class PredictionWriter {
  public:
-  PredictionWriter(const v1::ModelDescription& model, const std::string& id_column, File* file)
-      : two_classes_(model.outputs() == 1), file_(file) {
+  PredictionWriter(const v1::ModelDescription& model, const std::string& id_column, const TowerVectors* tower,
+                   File* file)
+      : two_classes_(model.outputs() == 1), tower_(tower), file_(file) {
     for (const auto& one : model.data().classes()) classes_.push_back(CsvText(one.name()));
-    text_ =
-        absl::StrCat(id_column.empty() ? "row" : CsvText(id_column), classes_.empty() ? ",value\n" : ",class,score\n");
+    text_ = id_column.empty() ? "row" : CsvText(id_column);
+    if (tower == nullptr) {
+      absl::StrAppend(&text_, classes_.empty() ? ",value\n" : ",class,score\n");
+      return;
+    }
+    for (size_t d = 0; d < tower->dim(); ++d) absl::StrAppend(&text_, ",v", d);
+    text_ += '\n';
+  }
+
+  // The vectors of the batch that `model` predicted last.
+  absl::Status AddVectors(const Predicted& predicted, const worker::Model& model) {
+    const float* vector = tower_->Of(model);
+    for (size_t i = 0; i < predicted.batch.size; ++i) {
+      text_ += CsvText(predicted.ids[i]);
+      for (size_t d = 0; d < tower_->dim(); ++d) {
+        text_ += ',';
+        AppendNumber(tower_->scale() * *vector++, &text_);
+      }
+      text_ += '\n';
+    }
+    written_ += predicted.batch.size;
+    return text_.size() < kWriteBytes ? absl::OkStatus() : Flush();
   }
 
   absl::Status Add(const Predicted& predicted) {
@@ -104,9 +149,7 @@ class PredictionWriter {
         const size_t of_class = two_classes_ ? prediction >= 0.5f : static_cast<size_t>(prediction);
         absl::StrAppend(&text_, classes_[of_class], ",");
       }
-      char number[32];  // The shortest text that reads as the same float.
-      const auto end = std::to_chars(number, number + sizeof(number), predicted.scores[i]).ptr;
-      text_.append(number, end);
+      AppendNumber(predicted.scores[i], &text_);
       text_ += '\n';
     }
     written_ += predicted.batch.size;
@@ -121,6 +164,7 @@ class PredictionWriter {
 
  private:
   const bool two_classes_;
+  const TowerVectors* const tower_;  // Null: predictions.
   File* const file_;
   std::vector<std::string> classes_;
   std::string text_;
@@ -141,12 +185,19 @@ void AddCommon(CLI::App* command, const std::shared_ptr<PredictOptions>& options
 absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterSource> source, OpenModel(options.model));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> model, Predictor::Create(source->description()));
+  std::optional<TowerVectors> vectors;
+  if (!options.tower.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(vectors, TowerVectors::Create(model->description(), options.tower));
+  }
+  const TowerVectors* const tower = vectors.has_value() ? &*vectors : nullptr;
   const bool to_file = options.out != "-";
   const std::string path = to_file ? options.out + ".tmp" : "/dev/stdout";
   LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, to_file ? O_WRONLY | O_CREAT | O_TRUNC : O_WRONLY));
-  PredictionWriter writer(*model->description(), options.id_column, &file);
-  absl::Status status = ForEachBatch(options, /*labels=*/false, source.get(), model.get(),
-                                     [&](const Predicted& predicted) { return writer.Add(predicted); });
+  PredictionWriter writer(*model->description(), options.id_column, tower, &file);
+  absl::Status status =
+      ForEachBatch(options, /*labels=*/false, tower, source.get(), model.get(), [&](const Predicted& predicted) {
+        return tower == nullptr ? writer.Add(predicted) : writer.AddVectors(predicted, model->model());
+      });
   if (status.ok()) status = writer.Flush();
   if (status.ok() && to_file) status = PublishFile(&file, options.out);
   if (!status.ok() && to_file) unlink(path.c_str());
@@ -158,12 +209,13 @@ absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOpt
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterSource> source, OpenModel(options.model));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> model, Predictor::Create(source->description()));
   worker::EvaluationMetrics metrics(model->model().metrics_kind());
-  LODESTONE_RETURN_IF_ERROR(
-      ForEachBatch(options, /*labels=*/true, source.get(), model.get(), [&](const Predicted& predicted) {
+  LODESTONE_RETURN_IF_ERROR(ForEachBatch(
+      options, /*labels=*/true, /*tower=*/nullptr, source.get(), model.get(), [&](const Predicted& predicted) {
         metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss,
                     {.groups = predicted.batch.groups.empty() ? nullptr : predicted.batch.groups.data(),
+                     .weights = predicted.batch.weights_or_null(),
                      .logits = model->model().logits(),
-                     .classes = model->model().plan().outputs});
+                     .classes = model->model().OutputsOf(predicted.batch.size)});
         return absl::OkStatus();
       }));
   return metrics.Finish();
@@ -184,6 +236,10 @@ int RunEvaluate(const PredictOptions& options) {
   if (!result.ok()) return Fail("evaluate", result.status());
   nlohmann::ordered_json json = {{"samples", result->samples}};
   std::string text = absl::StrCat("samples ", result->samples, "\n");
+  if (result->weight != static_cast<double>(result->samples)) {
+    json["weight"] = result->weight;
+    absl::StrAppend(&text, "weight ", result->weight, "\n");
+  }
   for (const worker::NamedMetric& metric : worker::MetricsOf(*result)) {
     json[metric.name] = metric.value;
     absl::StrAppend(&text, metric.name, " ", metric.value, "\n");
@@ -195,15 +251,24 @@ int RunEvaluate(const PredictOptions& options) {
 const Verb kPredictVerb = {
     "predict", "Writes what a trained model says of the samples in files",
     "  psctl predict model.safetensors --data new.csv --out scores.csv --id customer\n"
+    "  psctl predict model.safetensors --data items.csv --tower item --id movie --out vectors.csv\n"
     "  psctl predict 10.0.0.1:7000 --data new.csv --out scores.csv        with what a running cluster has learned\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<PredictOptions>();
       AddCommon(command, options);
-      command->add_option("--out", options->out, "CSV file of row,class,score or row,value; - is standard output")
+      command
+          ->add_option("--out", options->out,
+                       "CSV file of row,class,score or row,value (with --tower row,v0,v1,...); - is standard output")
           ->required()
           ->type_name("FILE");
       command->add_option("--id", options->id_column,
                           "The column of CSV or Parquet data that names each sample, instead of its row");
+      command
+          ->add_option(
+              "--tower", options->tower,
+              "Of a model of type twotower: instead of predictions the vectors that this tower, user or item, makes of "
+              "its columns; the dot product of a user's and an item's is their score")
+          ->type_name("TOWER");
       AddJson(command, &options->json, "Prints the file's name and the number of predictions as JSON");
       return [options] { return RunPredict(*options); };
     }};

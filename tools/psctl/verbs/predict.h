@@ -4,7 +4,8 @@
 //   row,class,score   the sample's number from 0, the class' name, and its score: with two classes the probability of
 //   the
 //                     second one, with more that of the class itself
-//   row,value         models of numbers
+//   row,value         models of numbers, and the scores of twotower
+//   row,v0,v1,...     with --tower: the vectors of a tower
 // With --id COLUMN the first column is that, under its name.
 #pragma once
 
@@ -24,6 +25,7 @@ struct PredictOptions {
   std::vector<std::string> files;  // Paths or globs.
   std::string out;                 // Of predict: the file; "-": standard output.
   std::string id_column;           // Empty: none.
+  std::string tower;               // Of predict: whose vectors are wanted, user or item; empty: predictions are.
   bool json = false;
 };
 

@@ -106,5 +106,20 @@ TEST(Check, AFeatureThatIsOrTellsTheLabelIsWorthALook) {
   EXPECT_THAT(call.output, Not(HasSubstr("age tells")));
 }
 
+TEST(Check, WeightsAreShownAndThoseFarFromOneWarnedOf) {
+  std::string rows = "y,w,a\n", zeros = "y,w,a\n";
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&rows, i % 3 == 0, ",", i % 4 == 0 ? 0 : 100, ",", i % 7, "\n");
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&zeros, i % 3 == 0, ",0,", i % 7, "\n");
+  const PsctlCall call({"check", ConfigOf(rows), "--data", "--set", "data.csv.weight=w"});
+  EXPECT_EQ(call.exit_code, kExitDone) << call.errors;
+  EXPECT_THAT(call.output, HasSubstr("w: mean 75, from 0 to 100, 0 in 25 %"));
+  EXPECT_THAT(call.output, HasSubstr("warning: the weights (w) are 75 in the mean of all 40 rows"));
+  const PsctlCall json({"check", ConfigOf(rows), "--data", "--json", "--set", "data.csv.weight=w"});
+  EXPECT_EQ(nlohmann::json::parse(json.output)["weight"]["mean"], 75);
+  const PsctlCall none({"check", ConfigOf(zeros), "--data", "--set", "data.csv.weight=w"});
+  EXPECT_EQ(none.exit_code, kExitFailed);
+  EXPECT_THAT(none.output, HasSubstr("error: the weight (w) is 0 in all 40 rows"));
+}
+
 }  // namespace
 }  // namespace lodestone::psctl
