@@ -231,7 +231,7 @@ def parse_arguments(argv):
     parser.add_argument("--situations", type=names_among(CAPACITY), default=list(CAPACITY),
                         help=",".join(CAPACITY) + "; equal is always measured")
     parser.add_argument("--loss", type=float, default=0.44)
-    parser.add_argument("--samples", type=int, default=4_000_000, help="that there are")
+    parser.add_argument("--samples", type=int, default=600_000, help="that there are; each worker keeps them all")
     parser.add_argument("--kill-every", type=float, default=10, help="seconds")
     parser.add_argument("--seconds-max", type=float, default=600, help="of one training")
     parser.add_argument("--verbose", action="store_true", help="shows what psctl says")
