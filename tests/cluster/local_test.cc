@@ -179,6 +179,17 @@ TEST(PsctlLocal, WorkersAreAddedWhileAllTrainAndMayDieWhileEnoughAreLeft) {
   const std::vector<pid_t> workers = run.Processes("worker");
   ASSERT_THAT(workers, SizeIs(3));
   const std::vector<pid_t> processes = run.Processes("");
+  const std::string said = "psctl: ps 0 is at ";
+  ASSERT_THAT(run.output(), HasSubstr(said));
+  std::string address = run.output().substr(run.output().find(said) + said.size());
+  address = address.substr(0, address.find_first_of(" ,\n"));
+  size_t train = 0;
+  while (train < 3) {
+    PsctlRun status({"status", "--json", "--address", address});
+    ASSERT_EQ(status.WaitForEnd(), "ended") << status.output();
+    train = 0;
+    for (size_t at = 0; (at = status.output().find("\"PHASE_TRAINING\"", at)) != std::string::npos; ++at) ++train;
+  }
   kill(workers[0], SIGKILL);
   ASSERT_TRUE(run.WaitForOutput("(pid " + std::to_string(workers[0]) + ") was killed by signal 9")) << run.output();
   ASSERT_TRUE(run.WaitForOutput("the run goes on with the others")) << run.output();

@@ -193,8 +193,9 @@ class LocalRun {
     absl::Status added;
     const auto ends = [&] {
       if (std::exchange(all_train_, false) && started_ < workers_.most && !interrupted_) {
-        Say(absl::StrCat("all ", cluster_.RunningWorkers(), " workers train; ", WorkerName(started_), " is started"));
+        const std::string others = absl::StrCat("all ", cluster_.RunningWorkers(), " workers train; ");
         added = StartWorker(worker_program_);
+        if (added.ok()) Say(absl::StrCat(others, WorkerName(started_ - 1), " is started"));
       }
       return !added.ok() || cluster_.WorkersDone();
     };

@@ -14,7 +14,7 @@ struct LocalOptions {
   std::string config_path;
   std::vector<std::string> sets;  // "a.b=VALUE"
   std::string summary_path;       // Where the result goes as JSON; empty: nowhere.
-  std::string workers;  // "N" or "MIN..MAX"; empty: cluster.workers.
+  std::string workers;            // "N" or "MIN..MAX"; empty: cluster.workers.
   bool restart_workers = false;
   std::string ps_binary;      // Empty: beside psctl.
   std::string worker_binary;  // Likewise.
