@@ -159,8 +159,8 @@ void CheckNonEmpty(const Strings& strings, const std::string& path, Problems* pr
   }
 }
 
-// A column may have one role.
-void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
+// A column may have one role. `needs_label`: there has to be a column of labels.
+void CheckColumns(const v1::CsvConfig& csv, bool needs_label, Problems* problems) {
   CheckNonEmpty(csv.numeric(), "data.csv.numeric", problems);
   CheckNonEmpty(csv.categorical(), "data.csv.categorical", problems);
   CheckNonEmpty(csv.ignore(), "data.csv.ignore", problems);
@@ -170,10 +170,10 @@ void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
     const auto [first, is_new] = roles.emplace(column, path);
     if (!is_new) problems->push_back({path, absl::StrCat("column `", column, "` is in ", first->second, " already")});
   };
-  if (csv.label().empty()) {
-    problems->push_back({"data.csv.label", "must not be empty"});
-  } else {
+  if (!csv.label().empty()) {
     claim(csv.label(), "data.csv.label");
+  } else if (needs_label) {
+    problems->push_back({"data.csv.label", "must not be empty, but with model.type: twotower"});
   }
   for (int i = 0; i < csv.numeric_size(); ++i) claim(csv.numeric(i), absl::StrCat("data.csv.numeric[", i, "]"));
   for (int i = 0; i < csv.categorical_size(); ++i) {
@@ -187,9 +187,17 @@ void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
     CheckRanges(settings, path, problems);
     if (settings.separator().empty()) problems->push_back({path + ".separator", "must not be empty"});
   }
+  const std::map<std::string, v1::DateTimeColumn> times(csv.datetime().begin(), csv.datetime().end());
+  for (const auto& [column, settings] : times) {
+    const std::string path = absl::StrCat("data.csv.datetime.", column);
+    claim(column, path);
+    if (settings.age_days() != v1::DateTimeColumn::NONE && settings.age_at().empty()) {
+      problems->push_back({path + ".age_days", "needs age_at, the date that ages are counted to"});
+    }
+  }
 }
 
-void CheckData(const v1::DataConfig& data, Problems* problems) {
+void CheckData(const v1::DataConfig& data, bool needs_label, Problems* problems) {
   using Data = v1::DataConfig;
   CheckNonEmpty(data.train(), "data.train", problems);
   CheckNonEmpty(data.test(), "data.test", problems);
@@ -216,7 +224,7 @@ void CheckData(const v1::DataConfig& data, Problems* problems) {
       problems->push_back({"data.read", "share cannot go with data.test_share: name test files in data.test"});
     }
   }
-  CheckColumns(data.csv(), problems);
+  CheckColumns(data.csv(), needs_label, problems);
 }
 
 // `guarded`: a table has a guard.
@@ -361,7 +369,7 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckAddresses(config, &problems);
   CheckStorage(config, &problems);
   CheckModel(config.model(), &problems);
-  CheckData(config.data(), &problems);
+  CheckData(config.data(), config.model().type() != v1::ModelConfig::TWOTOWER, &problems);
   CheckConsistency(config, &problems);
   if (config.data().read() == v1::DataConfig::SHARE && config.train().sharing() == v1::TrainConfig::RANGES) {
     problems.push_back({"data.read", "share is for train.sharing: partitions: any range may come to any worker"});

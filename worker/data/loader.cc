@@ -29,9 +29,8 @@ absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, 
     return absl::InvalidArgumentError("data.label_map is for labels in files, but the data is generated");
   }
   if (!data.csv().weight().empty() || data.standardize_label()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(data.standardize_label() ? "data.standardize_label" : "csv.weight",
-                     " is for files, but the data is generated; leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(data.standardize_label() ? "data.standardize_label" : "csv.weight",
+                                                   " is for files, but the data is generated; leave it out"));
   }
   if (generated.train_samples() == 0 || generated.values_per_field() == 0 || generated.users() == 0 ||
       generated.items() == 0) {
@@ -91,8 +90,8 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
                                                    found.files.train[0], " is read as IDX; leave it out"));
   }
   if (!config.csv().weight().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("csv.weight: images, as in ", found.files.train[0],
-                                                   ", have no column of weights; leave it out"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("csv.weight: images, as in ", found.files.train[0], ", have no column of weights; leave it out"));
   }
   const IdxFiles train{std::move(found.files.train), std::move(found.train_labels)};
   const IdxFiles test{std::move(found.files.test), std::move(found.test_labels)};

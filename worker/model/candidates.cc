@@ -117,6 +117,7 @@ absl::Status AddCandidates(const v1::Config& config, LoadedData* data) {
   if (config.model().two_tower().popularity_correction()) shares = std::make_shared<ItemShares>();
   LODESTONE_RETURN_IF_ERROR(LookThrough(*data->train, item, fields, "training", shares.get()));
   if (data->test != nullptr) LODESTONE_RETURN_IF_ERROR(LookThrough(*data->test, item, fields, "test", nullptr));
+  data->best_reachable.reset();  // It is of labels as numbers, not as rewards.
   for (std::unique_ptr<const Dataset>* set : {&data->train, &data->test, &data->train_sample}) {
     if (*set != nullptr) *set = std::make_unique<CandidateDataset>(std::move(*set), item, fields, shares);
   }

@@ -141,7 +141,8 @@ void BM_ScalarLoss(benchmark::State& state) {
   const std::vector<float> labels(kSamples, 1.0f);
   std::vector<float> dlogits(kSamples), predictions(kSamples);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(kLoss(kSamples, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data()));
+    benchmark::DoNotOptimize(
+        kLoss(kSamples, logits.data(), labels.data(), nullptr, dlogits.data(), predictions.data()));
   }
   SetFloats(state, 4 * kSamples);
 }
