@@ -44,8 +44,12 @@ const char* TlsHint(const absl::Status& status, const CredentialsRef& credential
   if (!absl::IsUnavailable(status) || !ended) return "";
   if (credentials == nullptr)
     return "; the connection is plain: if etcd expects TLS, set coordinator.etcd_tls.authorities";
-  if (credentials->serves_by_tls()) return "";
-  return "; no certificate was shown: if etcd asks for one, set coordinator.etcd_tls.certificate";
+  if (!credentials->serves_by_tls()) {
+    return "; its certificate must be of that host and of coordinator.etcd_tls.authorities; if it asks for one, set "
+           "coordinator.etcd_tls.certificate";
+  }
+  return "; its certificate must be of that host and of coordinator.etcd_tls.authorities, and "
+         "coordinator.etcd_tls.certificate of an authority that it believes";
 }
 
 EtcdClient::Value ToValue(const mvccpb::KeyValue& kv) {
