@@ -35,12 +35,12 @@ namespace lodestone::server {
 class Election {
  public:
   struct Options {
-    std::string cluster;                        // cluster.name.
-    std::vector<std::string> etcd;              // coordinator.etcd.
-    CredentialsRef etcd_credentials = nullptr;  // EtcdCredentials.
+    std::string cluster;            // cluster.name.
+    std::vector<std::string> etcd;  // coordinator.etcd.
     // Rounded up to seconds, which etcd counts in, and to etcd's own least (one and a half of its election timeout).
     uint32_t lease_ms = 10'000;
-    const TimeSource* time = nullptr;  // Must outlive this.
+    const TimeSource* time = nullptr;           // Must outlive this.
+    CredentialsRef etcd_credentials = nullptr;  // EtcdCredentials.
   };
   struct Events {
     // This ps is elected, in `term`: it serves the coordinator from the state that its predecessor saved (nullopt:
