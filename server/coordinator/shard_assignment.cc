@@ -52,7 +52,7 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   if (was_mapped && start.new_process) FindLost(server, start.former);
   if (was_mapped) JudgeEqual(server, start);
   NewEpoch();
-  AssignFollowers();
+  AssignFollowers(start.new_process ? &server : nullptr);
 }
 
 void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
@@ -329,11 +329,19 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
   AssignFollowers();
 }
 
-void ShardAssignment::AssignFollowers() {
+void ShardAssignment::AssignFollowers(const MemberPlace* begins) {
   if (!mapped_ || !options_.replicated()) return;
   std::vector<bool> alive(members_.servers().size());
   for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
-  if (ChooseFollowers(owners_, alive, in_sync_, &followers_)) NewEpoch();
+  const std::vector<uint32_t> before = followers_;
+  if (!ChooseFollowers(owners_, alive, in_sync_, &followers_)) return;
+  NewEpoch();
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t follower = followers_[shard];
+    if (follower == before[shard] || follower == 0 || !equal_.IsWith(follower - 1, shard)) continue;
+    // It began with a map by which it was to bring back nothing of the shard.
+    if (begins == nullptr || begins->index != follower - 1) equal_.SetAsleep(shard, true);
+  }
 }
 
 bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {

@@ -96,8 +96,9 @@ class ShardAssignment {
   void TakeOut(const MemberPlace& server);
   // A server that was restored lives: the shards that waited for it become its own.
   void PromoteUndecided(const MemberPlace& server);
-  // Finds a live follower for each shard that has none: the server that owns and follows the fewest.
-  void AssignFollowers();
+  // Finds a live follower for each shard that has none: the server that owns and follows the fewest. `begins` is one
+  // that has not got a map yet, by which it will bring back what it follows; null: there is none.
+  void AssignFollowers(const MemberPlace* begins = nullptr);
   // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
   bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
 

@@ -335,5 +335,69 @@ TEST_F(EqualCopiesTest, AReportOfAFormerTermCountsForNothing) {
   }
 }
 
+// Regression, of simulation's seed 4762: a ps that had begun while another one was the follower had brought back
+// nothing of the shard, became the follower, and then the owner of what it did not hold.
+TEST(EqualCopiesOfThree, OneThatBecameTheFollowerAfterItHadBegunIsNotMadeTheOwnerUntilItIsStartedAgain) {
+  constexpr uint32_t kServers = 3;
+  ManualTime time;
+  Membership members(ReplicatedOptions(kServers, kServers, 2, kLeaseMs, /*ends_with_server_0=*/false, &time));
+  Incarnation lives[kServers] = {};
+  uint64_t tokens[kServers] = {};
+  const auto join = [&](uint32_t server) {
+    v1::JoinRequest request = ServerJoin(server, kServers);
+    const bool first = tokens[server] == 0;
+    request.set_predecessor(first ? 0 : 10 * (server + 1) + tokens[server]);
+    request.set_token(10 * (server + 1) + ++tokens[server]);
+    request.mutable_data()->set_folder(70 + server);
+    request.mutable_data()->set_served(!first);
+    if (!first) request.mutable_data()->set_whole(true);
+    const auto joined = members.Join(request);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    lives[server] = joined->incarnation();
+  };
+  const auto ask = [&](uint32_t server) {
+    v1::RouteRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_incarnation(lives[server]);
+    EXPECT_TRUE(members.Route(request).ok());
+  };
+  // Of one server the lease ends; those of `others` do not.
+  const auto expire = [&](std::vector<uint32_t> others) {
+    for (const int64_t ms : {kLeaseMs - 1, 1u}) {
+      for (const uint32_t server : others) {
+        v1::HeartbeatRequest request;
+        request.set_incarnation(lives[server]);
+        EXPECT_TRUE(members.Heartbeat(request).ok());
+      }
+      time.AdvanceMs(ms);
+    }
+    members.TakeExpired();
+  };
+  const auto owner = [&] { return members.SaveState().owners(0); };
+  const auto follower = [&] { return members.SaveState().followers(0) - 1; };
+  for (uint32_t server = 0; server < kServers; ++server) join(server);
+  for (uint32_t server = 0; server < kServers; ++server) ask(server);
+  const uint32_t owns = owner(), follows = follower(), third = kServers - owns - follows;
+  v1::ReportSyncRequest report;
+  report.set_incarnation(lives[owns]);
+  report.add_reports()->set_follower(lives[follows]);
+  report.mutable_reports(0)->set_in_sync(true);
+  ASSERT_TRUE(members.ReportSync(report).ok());
+
+  expire({owns, third});  // The follower ends, and its owner before it is told so.
+  ASSERT_EQ(follower(), third);
+  expire({third});
+  join(owns);
+  join(follows);
+  ask(follows);  // It has nothing to bring back.
+  expire({owns, follows});
+  ASSERT_EQ(follower(), follows);
+  expire({follows});
+  EXPECT_EQ(owner(), owns) << "it does not hold the shard";
+  expire({});
+  join(follows);
+  EXPECT_EQ(owner(), follows);
+}
+
 }  // namespace
 }  // namespace lodestone::server
