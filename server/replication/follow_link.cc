@@ -279,6 +279,8 @@ void Follower::Link::TakeChecksum(const v1::FollowItem::ChecksumRequest& questio
 
 absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {
   if (record.has_session_forgotten()) {
+    // The session first: while it is open here, this ps, as the owner, would take pushes again whose marks are gone.
+    LODESTONE_RETURN_IF_ERROR(store_->replayer().ReplayFollowed(record, payload));
     for (const ShardId shard : shards_) {
       store_->shards().Run(shard, [&](Shard* followed) { followed->ForgetWorker(record.session_forgotten()); });
     }

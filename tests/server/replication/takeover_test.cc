@@ -143,6 +143,24 @@ TEST_F(TakeoverTest, AFollowerThatOwnsKnowsWhatWasAcknowledgedAndItsFormerOwnerB
   EXPECT_EQ(b().owners_changed, 1);
 }
 
+// Regression, of simulation's seed 5825: a follower dropped the marks of a worker that had ended, but not its session.
+// When it had become the owner, a push of that worker's that was sent again was applied a second time.
+TEST_F(TakeoverTest, AFollowerThatOwnsTakesNoPushAgainOfAWorkerThatHadEnded) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  constexpr Incarnation kEnded = kWorker + 1;
+  Ensure(&a(), {}, kEnded);
+  const Pushed first = PushTo(&a(), 1, 5, kEnded).get();
+  ASSERT_TRUE(first.ok()) << first.status();
+  a().store->EndSessions({{kEnded}});
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 4));
+  ExpectSame(&a(), &b());  // So it has heard of the end, too.
+  const float before = Row(&a(), 0);
+  PromoteSecond();
+  const Pushed again = PushTo(&b(), 1, 5, kEnded).get();
+  EXPECT_TRUE(absl::IsFailedPrecondition(again.status())) << again.status();
+  EXPECT_EQ(Row(&b(), 0), before) << "it counts once";
+}
+
 TEST_F(TakeoverTest, OwnershipGoesBackAndForthWithoutLoss) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   Sequence sequence = 3;
