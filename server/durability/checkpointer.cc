@@ -87,11 +87,11 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   // Whatever is in a segment before these marks is in the checkpoint.
   std::vector<uint64_t> rolled = store_->log().Roll();
   CheckpointWriter::Source source;
-  source.shards = store_->shards().held();
+  source.shards = store_->shards().whole();
   source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
     std::optional<Shard::State> state;
     store_->shards().Run(shard, [&](Shard* held) {
-      if (store_->shards().RoleOf(shard) < ShardRole::kFollows) return;
+      if (!store_->shards().IsWhole(shard)) return;
       // What was written of a shard before its state was taken from another ps is no base for what it holds now.
       const bool builds =
           !base_states_.empty() && store_->shards().StateGeneration(shard) == base_states_.front()[shard];
@@ -199,7 +199,7 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
 }
 
 bool Checkpointer::Changed() const {
-  for (const ShardId shard : store_->shards().held()) {
+  for (const ShardId shard : store_->shards().whole()) {
     if (store_->shards().VersionOf(shard) != written_versions_[shard]) return true;
     if (store_->shards().StateGeneration(shard) != written_states_[shard]) return true;
   }

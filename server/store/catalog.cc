@@ -342,6 +342,7 @@ void Catalog::RemoveShard(ShardId shard) {
   const uint64_t now_ms = options_.time->NowMs();
   shards_->Run(shard, [&](Shard* gone) {
     shards_->SetRole(shard, ShardRole::kNone);
+    shards_->Spoil(shard);
     gone->Free(now_ms);
   });
   for (const auto& [id, entry] : *tables()) {

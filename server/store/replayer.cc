@@ -197,8 +197,9 @@ void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation fo
 }
 
 absl::Status Replayer::Follow(ShardId shard) {
-  if (shards_->RoleOf(shard) != ShardRole::kNone) {
+  if (shards_->RoleOf(shard) != ShardRole::kNone) {  // What is here is not whole.
     shards_->Disown(shard);
+    shards_->Run(shard, [&](Shard*) { shards_->Spoil(shard); });
     return absl::OkStatus();
   }
   return Annotate(catalog_->AddShard(shard), absl::StrCat("shard ", shard, ", to be followed"));

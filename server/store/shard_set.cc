@@ -12,6 +12,7 @@ ShardSet::ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate)
       own_terms_(shards),
       roles_(shards),
       generations_(shards),
+      kept_(shards),
       executors_(executors) {}
 
 ShardSet::~ShardSet() = default;
@@ -41,6 +42,17 @@ std::vector<ShardId> ShardSet::owned() const {
 
 bool ShardSet::IsOwner(ShardId shard) const { return gate_->open() && roles_.Of(shard) >= ShardRole::kGivesUp; }
 
+bool ShardSet::IsWhole(ShardId shard) const {
+  const ShardRole role = roles_.Of(shard);
+  return role >= ShardRole::kFollows || (role == ShardRole::kFollowing && kept_[shard].load(std::memory_order_acquire));
+}
+
+std::vector<ShardId> ShardSet::whole() const {
+  std::vector<ShardId> shards = adopted();
+  std::erase_if(shards, [this](ShardId shard) { return !IsWhole(shard); });
+  return shards;
+}
+
 Version ShardSet::VersionOf(ShardId shard) const { return shards_[shard]->version(); }
 
 void ShardSet::Run(ShardId shard, const std::function<void(Shard*)>& use) {
@@ -58,6 +70,7 @@ void ShardSet::Own(ShardId shard, uint64_t term) {
 
 void ShardSet::Disown(ShardId shard) {
   Run(shard, [&](Shard*) {
+    if (RoleOf(shard) >= ShardRole::kFollows) kept_[shard].store(true, std::memory_order_release);
     roles_.Set(shard, ShardRole::kFollowing);
     TellChanged(shard);
   });
@@ -75,6 +88,7 @@ void ShardSet::TakeBack(ShardId shard) {
 }
 
 void ShardSet::BeginState(ShardId shard) {
+  Spoil(shard);
   roles_.Set(shard, ShardRole::kFollowing);
   generations_[shard].fetch_add(1, std::memory_order_acq_rel);
 }

@@ -45,6 +45,11 @@ class ShardSet {
   std::vector<ShardId> adopted() const { return roles_.AtLeast(ShardRole::kFollowing); }
   std::vector<ShardId> held() const { return roles_.AtLeast(ShardRole::kFollows); }
   std::vector<ShardId> owned() const;
+  // Whether the shard's contents are whole: they count, or they did, and nothing else has taken their place since this
+  // ps stopped answering for them. Then they may be all that there is: its disk must not forget them.
+  bool IsWhole(ShardId shard) const;
+  // The shards that are, ascending.
+  std::vector<ShardId> whole() const;
 
   const ShardRoles& roles() const { return roles_; }
   ShardRole RoleOf(ShardId shard) const { return roles_.Of(shard); }
@@ -78,6 +83,8 @@ class ShardSet {
   void Own(ShardId shard, uint64_t term);
   // Stops answering for it: it is followed, and not complete.
   void Disown(ShardId shard);
+  // Its contents are not whole any more. On its executor.
+  void Spoil(ShardId shard) { kept_[shard].store(false, std::memory_order_release); }
   // Stops answering for it, and keeps it as it is; and answers for it again, as before.
   void GiveUp(ShardId shard);
   void TakeBack(ShardId shard);
@@ -99,6 +106,7 @@ class ShardSet {
   // Synchronise themselves.
   ShardRoles roles_;
   std::vector<std::atomic<uint64_t>> generations_;
+  std::vector<std::atomic<bool>> kept_;  // Of shards that count no more: they are whole.
   Executors executors_;
 
   Mutex mu_;                              // Held while shards are made.

@@ -197,6 +197,28 @@ TEST_F(ReplicaStorageTest, ACheckpointOfWhatItsFormerOwnerAppliedInVainDoesNotKe
   EXPECT_EQ(*recovered, held);
 }
 
+// Regression, of simulation's seed 7673: the owner of a shard had lost it to its follower, which ended before it knew.
+// The coordinator counted on the former owner's disk, and three checkpoints without the shard had dropped its log.
+TEST_F(ReplicaStorageTest, WhatAFormerOwnerHasStaysOnItsDiskUntilItHasSomethingElse) {
+  own_folders_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&a());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  const std::vector<uint64_t> held = Content(&a());
+  End(1);
+  a().replication->SetMap(coordinator_.Promote(1, 0));
+  ASSERT_TRUE(coordinator_.Await([this] {
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      if (a().store->shards().RoleOf(shard) != ShardRole::kFollowing) return false;
+    }
+    return true;
+  }));
+  for (int i = 0; i < 3; ++i) Checkpoint(&a());
+  const auto recovered = EndAndRecover(0);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
+}
+
 TEST_F(ReplicaStorageTest, ATableGoesBackIntoTheTermBeforeButNotIntoWhatWasAppliedInVain) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   Checkpoint(&b());
