@@ -87,11 +87,13 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   // Whatever is in a segment before these marks is in the checkpoint.
   std::vector<uint64_t> rolled = store_->log().Roll();
   CheckpointWriter::Source source;
-  source.shards = store_->shards().whole();
-  source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+  // A named one is of what counts. The others let the log go, and so have all that may be needed of it.
+  source.shards = periodic ? store_->shards().whole() : store_->shards().held();
+  source.collect = [this, periodic](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
     std::optional<Shard::State> state;
     store_->shards().Run(shard, [&](Shard* held) {
-      if (!store_->shards().IsWhole(shard)) return;
+      const bool counts = store_->shards().RoleOf(shard) >= ShardRole::kFollows;
+      if (!counts && !(periodic && store_->shards().IsWhole(shard))) return;
       // What was written of a shard before its state was taken from another ps is no base for what it holds now.
       const bool builds =
           !base_states_.empty() && store_->shards().StateGeneration(shard) == base_states_.front()[shard];
