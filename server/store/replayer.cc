@@ -197,9 +197,8 @@ void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation fo
 }
 
 absl::Status Replayer::Follow(ShardId shard) {
-  if (shards_->RoleOf(shard) != ShardRole::kNone) {  // What is here is not whole.
-    shards_->Disown(shard);
-    shards_->Run(shard, [&](Shard*) { shards_->Spoil(shard); });
+  if (shards_->RoleOf(shard) != ShardRole::kNone) {
+    shards_->Disown(shard, /*whole=*/false);
     return absl::OkStatus();
   }
   return Annotate(catalog_->AddShard(shard), absl::StrCat("shard ", shard, ", to be followed"));

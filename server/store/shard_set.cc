@@ -68,9 +68,10 @@ void ShardSet::Own(ShardId shard, uint64_t term) {
   });
 }
 
-void ShardSet::Disown(ShardId shard) {
+void ShardSet::Disown(ShardId shard, bool whole) {
   Run(shard, [&](Shard*) {
-    if (RoleOf(shard) >= ShardRole::kFollows) kept_[shard].store(true, std::memory_order_release);
+    if (!whole) Spoil(shard);
+    if (whole && RoleOf(shard) >= ShardRole::kFollows) kept_[shard].store(true, std::memory_order_release);
     roles_.Set(shard, ShardRole::kFollowing);
     TellChanged(shard);
   });

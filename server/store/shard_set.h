@@ -81,8 +81,8 @@ class ShardSet {
   uint64_t OwnTermOf(ShardId shard) const { return own_terms_[shard]; }
   // Answers for a held shard from now on; its updates are of `term`.
   void Own(ShardId shard, uint64_t term);
-  // Stops answering for it: it is followed, and not complete.
-  void Disown(ShardId shard);
+  // Stops answering for it: it is followed, and not complete. `whole`: its contents are, if they counted.
+  void Disown(ShardId shard, bool whole = true);
   // Its contents are not whole any more. On its executor.
   void Spoil(ShardId shard) { kept_[shard].store(false, std::memory_order_release); }
   // Stops answering for it, and keeps it as it is; and answers for it again, as before.

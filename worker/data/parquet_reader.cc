@@ -76,12 +76,14 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   for (const CsvLayout::NumericColumn& column : reader->layout_.numeric) used.push_back(column.index);
   for (const std::optional<size_t>& column :
        {reader->layout_.label, reader->layout_.id, reader->layout_.group, reader->layout_.weight}) {
-    if (column.has_value()) used.push_back(*column);
-  }
-  for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
-    if (!column.has_value() || !reader->file_.metadata.columns[*column].is_list) continue;
-    return reader->Annotated(
-        absl::UnimplementedError("it has lists; a label, an id or a group is one value for each row"), *column);
+    if (!column.has_value()) continue;
+    if (reader->file_.metadata.columns[*column].is_list) {
+      return reader->Annotated(
+          absl::UnimplementedError(
+              "it has lists; a label, an id or a group is one value for each row, and so is a weight"),
+          *column);
+    }
+    used.push_back(*column);
   }
   reader->columns_.resize(reader->file_.metadata.columns.size());
   const ParquetChunk none;

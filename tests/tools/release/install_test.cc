@@ -52,11 +52,7 @@ class InstallTest : public testing::Test {
 
   // Trains with two servers of its own, by a Python of in there that has the package; without PyTorch and grpcio.
   static void ExpectPythonTrains(const std::string& python) {
-    std::ofstream(absl::StrCat(debian_, "/tmp/train.py"))
-        << "import lodestone, numpy\n"
-           "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
-           "    table = cluster.dense('t', 3, lodestone.SGD(-1))\n"
-           "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
+    std::ofstream(absl::StrCat(debian_, "/tmp/train.py")) << kPythonTraining;
     EXPECT_EQ(Inside(absl::StrCat(python, " /tmp/train.py")), absl::StrCat("[1.0, 1.0, 1.0] ", kVersion, "\n"));
   }
 

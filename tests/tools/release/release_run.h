@@ -28,6 +28,14 @@ std::string ProgramsFolder();
 std::string Make(const std::string& tool, const std::string& name, const std::string& environment = "",
                  const std::string& pattern = "*");
 
+// A program in Python that trains by two servers that it starts; it prints "[1.0, 1.0, 1.0] " and the version. Without
+// single quotes.
+inline constexpr char kPythonTraining[] =
+    "import lodestone, numpy\n"
+    "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
+    "    table = cluster.dense(\"t\", 3, lodestone.SGD(-1))\n"
+    "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
+
 // The command line of a small training by psctl, in an empty environment.
 std::string SmallTraining(const std::string& psctl, const std::string& config);
 

@@ -31,12 +31,8 @@ class WheelTest : public testing::Test {
   }
   // Trains by the package in the folder.
   static void ExpectTrains(const std::string& folder) {
-    const std::string script =
-        "import lodestone, numpy\n"
-        "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
-        "    table = cluster.dense(\"t\", 3, lodestone.SGD(-1))\n"
-        "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
-    const std::string output = Do(absl::StrCat("env -i PYTHONPATH='", folder, "' /usr/bin/python3 -c '", script, "'"));
+    const std::string output =
+        Do(absl::StrCat("env -i PYTHONPATH='", folder, "' /usr/bin/python3 -c '", kPythonTraining, "'"));
     EXPECT_EQ(output, absl::StrCat("[1.0, 1.0, 1.0] ", kVersion, "\n"));
   }
   static std::string wheel_;

@@ -201,6 +201,13 @@ TEST(Multi, AGroupHasNoLists) {
               {"lists_arrow_v1.parquet", "words", "it has lists; a label, an id or a group is one value"});
 }
 
+// Regression: so were those of the weight.
+TEST(Multi, AWeightHasNoLists) {
+  v1::Config config = ListsConfig("lists_arrow_v1.parquet", 2);
+  config.mutable_data()->mutable_csv()->set_weight("words");
+  ExpectError(Load(config), {"lists_arrow_v1.parquet", "words", "one value for each row, and so is a weight"});
+}
+
 TEST(Multi, ATextColumnOfParquetIsCutAsOneOfCsv) {
   v1::Config config = FilesConfig(v1::DataConfig::PARQUET, {GivenParquet("arrow_gzip_v1.parquet")});
   v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();

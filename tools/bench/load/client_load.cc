@@ -164,16 +164,9 @@ class Rows final : public ClientLoad {
         gradients_(Gradients(std::max<size_t>(kRowsPerFill, work.keys) * work.dim)),
         values_(size_t{slots_} * work.keys * work.dim) {
     for (uint64_t set = 0, draw = 0; set < kKeySets; ++set) {
-      std::set<Key> drawn;
-      std::vector<Key> keys;
-      while (keys.size() < work.keys) {
-        const Key key = RandomBits(kSeed, draw++) % work.rows;
-        if (drawn.insert(key).second) keys.push_back(key);
-      }
-      while (drawn.size() == work.keys) {
-        const Key key = RandomBits(kSeed, draw++) % work.rows;
-        if (drawn.insert(key).second) spare_keys_.push_back(key);
-      }
+      std::vector<Key> keys = DrawKeys(work, work.keys + 1, &draw);
+      spare_keys_.push_back(keys.back());
+      keys.pop_back();
       key_sets_.push_back(std::move(keys));
     }
   }
@@ -285,6 +278,16 @@ Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work) {
     LODESTONE_RETURN_IF_ERROR(load->Start(config, work));
     return std::unique_ptr<Load>(std::move(load));
   };
+}
+
+std::vector<Key> DrawKeys(const RowsWork& work, size_t count, uint64_t* draw) {
+  std::set<Key> drawn;
+  std::vector<Key> keys;
+  while (keys.size() < count) {
+    const Key key = RandomBits(kSeed, (*draw)++) % work.rows;
+    if (drawn.insert(key).second) keys.push_back(key);
+  }
+  return keys;
 }
 
 Peer::MakeLoad RowsLoad(const v1::Config& config, const RowsWork& work) {

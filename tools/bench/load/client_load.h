@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "common/base/types.h"
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
 #include "tools/bench/harness/peer.h"
@@ -44,6 +46,8 @@ struct RowsWork {
   uint32_t tables = 1;
   bool adagrad = true;  // Otherwise SGD.
 };
+// The next `count` different keys that exist, drawn at random, the same for the same *draw, which moves on.
+std::vector<Key> DrawKeys(const RowsWork& work, size_t count, uint64_t* draw);
 Peer::MakeLoad RowsLoad(const v1::Config& config, const RowsWork& work);
 
 }  // namespace lodestone::bench

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,29 +17,22 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
-#include "common/base/random.h"
 #include "common/base/row_copy.h"
 #include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/tuning.h"
 #include "common/wire/message.h"
 
 namespace lodestone::bench {
 namespace {
 
-constexpr uint64_t kListsSeed = 4;
 constexpr size_t kKeyLists = 64;
 constexpr size_t kRowsPerMessage = 1 << 14;
 constexpr char kMethod[] = "/lodestone.bench.Minimal/Exchange";
 
 enum class Kind : uint64_t { kPull = 1, kPush = 2 };
 
-// As our own channels have them (common/rpc/channel.cc).
-constexpr std::pair<const char*, int> kSettings[] = {
-    {"grpc.experimental.tcp_read_chunk_size", 1 << 20},
-    {"grpc.experimental.tcp_min_read_chunk_size", 64 << 10},
-    {"grpc.experimental.tcp_max_read_chunk_size", 4 << 20},
-    {"grpc.http2.max_frame_size", (1 << 24) - 1},
-};
+constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 // Rows in one array, and open addressing from keys to their numbers. Rows are made as they are asked for.
 class FlatRows {
@@ -218,12 +210,7 @@ class MinimalClient final : public Load {
   explicit MinimalClient(const RowsWork& work)
       : work_(work), slots_(std::max<uint32_t>(4, work.depth_max)), values_(size_t{slots_} * work.keys * work.dim) {
     for (uint64_t set = 0, draw = 0; set < kKeyLists; ++set) {
-      std::set<Key> drawn;
-      std::vector<Key> keys;
-      while (keys.size() < work.keys) {
-        const Key key = RandomBits(kListsSeed, draw++) % work.rows;
-        if (drawn.insert(key).second) keys.push_back(key);
-      }
+      const std::vector<Key> keys = DrawKeys(work, work.keys, &draw);
       pulls_.push_back(Message(Kind::kPull, keys, work.dim));
       pushes_.push_back(Message(Kind::kPush, keys, work.dim));
     }
@@ -242,10 +229,7 @@ class MinimalClient final : public Load {
 
   // Connects, and makes every row.
   absl::Status Start(const std::string& address) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    for (const auto& [name, value] : kSettings) arguments.SetInt(name, value);
-    channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    channel_ = MakeChannel(address, kMessageBytesMax);
     stream_ = grpc::GenericStub(channel_).PrepareCall(&context_, kMethod, &queue_);
     stream_->StartCall(this);
     if (!Next()) return Lost();
@@ -363,8 +347,7 @@ void ServeMinimal(uint32_t dim, int port_fd) {
   TuneLibraries();
   int port = 0;
   grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(-1);
-  for (const auto& [name, value] : kSettings) builder.AddChannelArgument(name, value);
+  ApplyServerSettings(&builder, kMessageBytesMax);
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   grpc::AsyncGenericService service;
   builder.RegisterAsyncGenericService(&service);
