@@ -51,8 +51,16 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindAllLost();
   if (was_mapped && start.new_process) FindLost(server, start.former);
   if (was_mapped) JudgeEqual(server, start);
+  if (start.new_process) FollowEqual(server);
   NewEpoch();
-  AssignFollowers(start.new_process ? &server : nullptr);
+  AssignFollowers();
+}
+
+void ShardAssignment::FollowEqual(const MemberPlace& server) {
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    // Its owner lives and was told nothing yet, so that no other follower can be in sync.
+    if (equal_.IsWith(server.index, shard) && owners_[shard] != server.index) followers_[shard] = server.index + 1;
+  }
 }
 
 void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
@@ -329,19 +337,11 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
   AssignFollowers();
 }
 
-void ShardAssignment::AssignFollowers(const MemberPlace* begins) {
+void ShardAssignment::AssignFollowers() {
   if (!mapped_ || !options_.replicated()) return;
   std::vector<bool> alive(members_.servers().size());
   for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
-  const std::vector<uint32_t> before = followers_;
-  if (!ChooseFollowers(owners_, alive, in_sync_, &followers_)) return;
-  NewEpoch();
-  for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    const uint32_t follower = followers_[shard];
-    if (follower == before[shard] || follower == 0 || !equal_.IsWith(follower - 1, shard)) continue;
-    // It began with a map by which it was to bring back nothing of the shard.
-    if (begins == nullptr || begins->index != follower - 1) equal_.SetAsleep(shard, true);
-  }
+  if (ChooseFollowers(owners_, alive, in_sync_, &followers_)) NewEpoch();
 }
 
 bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {

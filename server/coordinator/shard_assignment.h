@@ -96,9 +96,8 @@ class ShardAssignment {
   void TakeOut(const MemberPlace& server);
   // A server that was restored lives: the shards that waited for it become its own.
   void PromoteUndecided(const MemberPlace& server);
-  // Finds a live follower for each shard that has none: the server that owns and follows the fewest. `begins` is one
-  // that has not got a map yet, by which it will bring back what it follows; null: there is none.
-  void AssignFollowers(const MemberPlace* begins = nullptr);
+  // Finds a live follower for each shard that has none: the server that owns and follows the fewest.
+  void AssignFollowers();
   // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
   bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
 
@@ -153,6 +152,9 @@ class ShardAssignment {
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
   // What the join of `server` means for equal copies: it may bring one back, or need one.
   void JudgeEqual(const MemberPlace& server, const Start& start);
+  // Makes a server that begins the follower of the shards of which it has equal copies, so that it brings them back:
+  // what it neither owns nor follows, its next checkpoint would leave out, while its copy may be all that there is.
+  void FollowEqual(const MemberPlace& server);
   // Makes the server with an equal copy the owner if it is there: it `begins` just now (null: none does), or follows
   // the shard. REQUIRES: the owner's life has ended, or the shard is lost.
   bool PromoteEqual(ShardId shard, const MemberPlace* begins);

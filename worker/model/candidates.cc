@@ -53,9 +53,8 @@ absl::Status CheckReward(float reward) {
                    "for an item that was chosen"));
 }
 
-// Checks the rewards of a data set, and counts its items in `shares` unless that is null.
-absl::Status LookThrough(const Dataset& data, size_t item_field, size_t field_count, const char* name,
-                         ItemShares* shares) {
+// The sum of a data set's rewards, each of which is checked, whose items are counted in `shares` unless that is null.
+absl::StatusOr<double> LookThrough(const Dataset& data, size_t item_field, size_t field_count, ItemShares* shares) {
   Batch batch;
   std::vector<uint64_t> indices;
   double sum = 0;
@@ -69,6 +68,10 @@ absl::Status LookThrough(const Dataset& data, size_t item_field, size_t field_co
       if (shares != nullptr) shares->Count(ItemOf(batch, i, item_field, field_count));
     }
   }
+  return sum;
+}
+
+absl::Status CheckAnyReward(double sum, const Dataset& data, const char* name) {
   if (sum > 0 || data.size() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("all labels of the ", name,
@@ -115,8 +118,16 @@ absl::Status AddCandidates(const v1::Config& config, LoadedData* data) {
   const size_t fields = data->schema.field_count, item = towers.item_field;
   std::shared_ptr<ItemShares> shares;
   if (config.model().two_tower().popularity_correction()) shares = std::make_shared<ItemShares>();
-  LODESTONE_RETURN_IF_ERROR(LookThrough(*data->train, item, fields, "training", shares.get()));
-  if (data->test != nullptr) LODESTONE_RETURN_IF_ERROR(LookThrough(*data->test, item, fields, "test", nullptr));
+  LODESTONE_ASSIGN_OR_RETURN(double sum, LookThrough(*data->train, item, fields, shares.get()));
+  LODESTONE_RETURN_IF_ERROR(CheckAnyReward(sum, *data->train, "training"));
+  // It may have samples of partitions that are not this worker's.
+  if (data->train_sample != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(LookThrough(*data->train_sample, item, fields, nullptr).status());
+  }
+  if (data->test != nullptr) {
+    LODESTONE_ASSIGN_OR_RETURN(sum, LookThrough(*data->test, item, fields, nullptr));
+    LODESTONE_RETURN_IF_ERROR(CheckAnyReward(sum, *data->test, "test"));
+  }
   data->best_reachable.reset();  // It is of labels as numbers, not as rewards.
   for (std::unique_ptr<const Dataset>* set : {&data->train, &data->test, &data->train_sample}) {
     if (*set != nullptr) *set = std::make_unique<CandidateDataset>(std::move(*set), item, fields, shares);

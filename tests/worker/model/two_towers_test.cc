@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/data/memory_dataset.h"
 #include "worker/model/candidates.h"
 #include "worker/model/model.h"
 #include "worker/model/model_description.h"
@@ -272,6 +274,25 @@ TEST(Candidates, ARewardIsNotNegative) {
     Batch batch = RawBatch(false);
     batch.labels[3] = bad;
     EXPECT_THAT(std::string(FillCandidates(1, 4, nullptr, &batch).message()), HasSubstr("is no reward"));
+  }
+}
+
+// Regression: the sample of the training data has samples of other workers' partitions, and was not looked through.
+TEST(Candidates, RewardsOfAllDataAreLookedAt) {
+  v1::Config config = TowersConfig();
+  const auto set = [](float reward) {
+    return std::make_unique<MemoryDataset>(std::vector<MemoryDataset::Sample>{{reward, {100, 201, 300, 400}, {0, 0}}});
+  };
+  for (const char* bad : {"none", "train", "sample", "test"}) {
+    LoadedData data;
+    data.schema = TowersSchema(false);
+    const auto reward = [&](absl::string_view name) { return bad == name ? -1.0f : 1.0f; };
+    data.train = set(reward("train"));
+    data.train_sample = set(reward("sample"));
+    data.test = set(reward("test"));
+    EXPECT_EQ(absl::StrContains(AddCandidates(config, &data).message(), "the label -1 is no reward"),
+              bad != absl::string_view("none"))
+        << bad;
   }
 }
 
