@@ -322,7 +322,9 @@ void CoordinatorService::WatchProcesses() {
   for (const MemberPlace& worker : members.workers()) {
     if (members.Alive(worker) && !worker.watched_at.empty()) living.push_back({worker.incarnation, worker.watched_at});
   }
-  watch_->Watch(std::move(living));
+  if (living == watched_) return;  // Ranges of samples that are leased change the members, too.
+  watch_->Watch(living);
+  watched_ = std::move(living);
 }
 
 void CoordinatorService::NoteGone(std::span<ProcessWatch::Gone> gone) {

@@ -166,6 +166,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   int64_t looked_ms_ ABSL_GUARDED_BY(mu_);  // NoticeStall's last call, by stall_time_.
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchProcesses.
+  std::vector<ProcessWatch::Process> watched_ ABSL_GUARDED_BY(mu_);
 
   ClockCalls clock_calls_;  // Synchronises itself; may be called with mu_ held.
 

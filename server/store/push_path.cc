@@ -81,6 +81,7 @@ PushPath::PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* sh
       admission_(shards, &catalog->budget()) {}
 
 absl::StatusOr<size_t> PushPath::PayloadBytes(const v1::PushRequest& header, size_t* keys) const {
+  LODESTONE_RETURN_IF_ERROR(CheckTaken(header, time_->NowMs()));
   return PushPayloadBytes(header.parts(), *catalog_->tables(), keys);
 }
 
@@ -104,18 +105,20 @@ void PushPath::RefuseCall(PushCall* call, absl::Status status) {
   call->done(std::move(status));
 }
 
-absl::Status PushPath::Prepare(PushCall* call) {
+absl::Status PushPath::CheckTaken(const v1::PushRequest& header, int64_t now_ms) const {
   LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
   LODESTONE_RETURN_IF_ERROR(gate_->CheckServing());
-  const v1::PushRequest& header = call->header;
-  // Before anything else is judged, which is for the shard's owner to do.
   for (const v1::Part& part : header.parts()) {
     if (part.shard() < shards_->size() && !shards_->Owns(part.shard())) return NotOwned(part.shard());
   }
+  LODESTONE_RETURN_IF_ERROR(sessions_->Push(header.worker_incarnation(), header.sequence(), header.clock(), now_ms));
+  return log_->health();
+}
+
+absl::Status PushPath::Prepare(PushCall* call) {
+  const v1::PushRequest& header = call->header;
   call->session_ends = sessions_->ends();
-  LODESTONE_RETURN_IF_ERROR(
-      sessions_->Push(header.worker_incarnation(), header.sequence(), header.clock(), call->now_ms));
-  LODESTONE_RETURN_IF_ERROR(log_->health());
+  LODESTONE_RETURN_IF_ERROR(CheckTaken(header, call->now_ms));
   const std::shared_ptr<const TableMap> map = catalog_->tables();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<PartView> views,
                              ViewParts(PartKind::kPush, header.parts(), call->payload.payload.bytes(),

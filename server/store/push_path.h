@@ -66,8 +66,7 @@ class PushPath {
   // Tells the broadcast listener of a step that ended without a push.
   void TellApplied(const AppliedStep& applied) const;
 
-  // Bytes of `header`'s parts in its payload, `keys` of them keys, for splitting PushPull's. NOT_FOUND or
-  // INVALID_ARGUMENT as Push.
+  // Bytes of `header`'s parts in its payload, `keys` of them keys, for splitting PushPull's. Errors are those of Push.
   absl::StatusOr<size_t> PayloadBytes(const v1::PushRequest& header, size_t* keys = nullptr) const;
 
   // About once a second, for the status: measures the rate.
@@ -78,6 +77,9 @@ class PushPath {
  private:
   static constexpr size_t kStages = 3;  // Queue, apply, commit.
 
+  // Whether this ps is the one to judge a push, before its tables and payload are looked at: a ps that is not back yet
+  // does not know them, nor does one that does not own their shards.
+  absl::Status CheckTaken(const v1::PushRequest& header, int64_t now_ms) const;
   absl::Status Prepare(PushCall* call);
   // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
   absl::Status CheckQueues(const PushCall& call) const;

@@ -241,8 +241,9 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
       AddSessions({{record.session_opened()}}, 0, {});
       return absl::OkStatus();
     case v1::LogRecord::kSessionForgotten:
-      // One that was silent there may be open here. The shards' windows are the caller's to see to.
-      if (record.session_ended() && sessions_->End(record.session_forgotten())) AppendToLog(record);
+      // One that was silent there may be open here. The windows of the shards that are followed are the caller's to see
+      // to. The followers of this ps hear of it here: when the coordinator says it too, it is known.
+      if (record.session_ended() && sessions_->End(record.session_forgotten())) log_->AppendToOneUnawaited(record);
       return absl::OkStatus();
     case v1::LogRecord::kPush:
       sessions_->Contact(record.push().worker(), now_ms);

@@ -31,29 +31,33 @@ struct SchemaElement {
   int64_t children = 0;
   int64_t converted = -1;
   int64_t scale = 0;
-  double unit_seconds = 0;  // Of LogicalType.
+  ParquetTimeUnit time;  // Of LogicalType.
 };
 
-// Seconds per unit of a LogicalType that is a date or timestamp; 0 of others. Its fields: 6 DATE, 8 TIMESTAMP, whose
-// second one is a TimeUnit: 1 MILLIS, 2 MICROS, 3 NANOS.
-double ReadUnitSeconds(ThriftReader* reader) {
-  double seconds = 0;
+constexpr ParquetTimeUnit kDays = {kDateSeconds, 1}, kMillis = {1, 1e3}, kMicros = {1, 1e6}, kNanos = {1, 1e9};
+
+// The unit of a LogicalType, if it is a date or timestamp. Its fields: 6 DATE, 8 TIMESTAMP, whose second one is a
+// TimeUnit: 1 MILLIS, 2 MICROS, 3 NANOS.
+ParquetTimeUnit ReadTimeUnit(ThriftReader* reader) {
+  ParquetTimeUnit time;
   reader->Struct([&](int type) {
-    if (type == 6) seconds = kDateSeconds;
+    if (type == 6) time = kDays;
     if (type != 8) return;
     reader->Struct([&](int field) {
       if (field != 2) return;
-      reader->Struct([&](int unit) { seconds = unit == 1 ? 1e-3 : unit == 2 ? 1e-6 : unit == 3 ? 1e-9 : 0; });
+      reader->Struct([&](int unit) {
+        time = unit == 1 ? kMillis : unit == 2 ? kMicros : unit == 3 ? kNanos : ParquetTimeUnit();
+      });
     });
   });
-  return seconds;
+  return time;
 }
 
-double UnitSeconds(int64_t converted) {
-  return converted == kConvertedDate     ? kDateSeconds
-         : converted == kConvertedMillis ? 1e-3
-         : converted == kConvertedMicros ? 1e-6
-                                         : 0;
+ParquetTimeUnit TimeUnitOf(int64_t converted) {
+  return converted == kConvertedDate     ? kDays
+         : converted == kConvertedMillis ? kMillis
+         : converted == kConvertedMicros ? kMicros
+                                         : ParquetTimeUnit();
 }
 
 SchemaElement ReadSchemaElement(ThriftReader* reader) {
@@ -66,7 +70,7 @@ SchemaElement ReadSchemaElement(ThriftReader* reader) {
     if (field == 5) element.children = reader->Int();
     if (field == 6) element.converted = reader->Int();
     if (field == 7) element.scale = reader->Int();
-    if (field == 10) element.unit_seconds = ReadUnitSeconds(reader);
+    if (field == 10) element.time = ReadTimeUnit(reader);
   });
   return element;
 }
@@ -137,7 +141,7 @@ class Leaves {
     above.type_length = static_cast<uint32_t>(std::clamp<int64_t>(element.type_length, 0, UINT32_MAX));
     above.is_unsigned = element.converted >= kConvertedUint8 && element.converted <= kConvertedUint64;
     above.is_decimal = element.converted == kConvertedDecimal;
-    above.unit_seconds = element.unit_seconds > 0 ? element.unit_seconds : UnitSeconds(element.converted);
+    above.time = element.time.seconds > 0 ? element.time : TimeUnitOf(element.converted);
     above.scale = static_cast<int32_t>(std::clamp<int64_t>(element.scale, -400, 400));
     columns_.push_back(std::move(above));
     return absl::OkStatus();

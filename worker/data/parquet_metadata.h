@@ -25,6 +25,13 @@ enum class ParquetType {
   kFixedLenByteArray = 7,
 };
 
+// The unit of an integer that is a date or time: `count` units are `seconds`, so that whole seconds stay whole.
+struct ParquetTimeUnit {
+  double seconds = 0;  // 0: it is no date and no time.
+  double count = 1;
+  double SecondsOf(int64_t units) const { return static_cast<double>(units) * seconds / count; }
+};
+
 // A column that has values: a leaf of the schema.
 struct ParquetColumn {
   std::string name;  // Of a nested one all names, with dots between; a list has its outermost.
@@ -33,7 +40,7 @@ struct ParquetColumn {
   bool is_unsigned = false;  // An integer without sign.
   bool is_decimal = false;   // An integer, in units of 10^-scale.
   int32_t scale = 0;
-  double unit_seconds = 0;       // Of an integer that is a date or time: seconds per unit; 0: it is none.
+  ParquetTimeUnit time;
   uint32_t max_definition = 0;   // Its definition level if the value is there.
   bool is_list = false;          // A row may have any number of values,
   uint32_t max_repetition = 0;   // in so many lists in one another,

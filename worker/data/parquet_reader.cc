@@ -155,13 +155,13 @@ bool ParquetReader::NumberOf(const ParquetValueRef& value, double* number) {
 
 bool ParquetReader::TimeOf(size_t column, const ParquetValueRef& value, v1::DateTimeColumn::Format format,
                            double* seconds) const {
-  const double unit = file_.metadata.columns[column].unit_seconds;
+  const ParquetTimeUnit unit = file_.metadata.columns[column].time;
   if (value.values->are_texts) return ParseTime(value.text(), format, seconds);
-  if (!value.values->are_integers || unit == 0) {
+  if (!value.values->are_integers || unit.seconds == 0) {
     std::string scratch;
     return ParseTime(TextOf(column, value, &scratch), format, seconds);
   }
-  *seconds = static_cast<double>(value.integer()) * unit;
+  *seconds = unit.SecondsOf(value.integer());
   return IsTime(*seconds);
 }
 

@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<SampleReader>> SampleStream::OpenImageFile(const 
 
 absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::string>* ids) {
   LineError error;
+  parsed_.weight = 1;  // Where the file has no weights.
   LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader_->Next(&parsed_, &error));
   if (outcome == LineOutcome::kBlank) return false;
   if (outcome == LineOutcome::kMalformed) return ErrorAt(error);
@@ -103,7 +104,7 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
   }
   AppendSample(label, parsed_, batch);
   if (format_.grouped()) batch->groups.push_back(parsed_.group);
-  if (format_.weighted()) batch->weights.push_back(parsed_.weight);
+  if (options_.labels && !model_->data().weight().empty()) batch->weights.push_back(parsed_.weight);
   ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
                                             : std::string(parsed_.id.data(), parsed_.id.size()));
   ++samples_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -89,6 +91,12 @@ absl::Status CheckTime(const v1::DataDescription::TimePart& known, const TimeRul
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
   const bool by_name = layout->has_header && known.header();
+  const auto is_plain = [](const auto& column) { return !column.has_time() && !column.indicates_missing(); };
+  if (layout->numeric_by_default && absl::c_none_of(known.numeric(), is_plain)) {
+    // All its features are dates or buckets: numbers that no configuration names are not among them.
+    std::erase_if(layout->numeric,
+                  [](const auto& column) { return !column.time.is_set() && !column.indicates_missing; });
+  }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<size_t> numeric,
                              OrderOf(
                                  known.numeric(), layout->numeric.size(),

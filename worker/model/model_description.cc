@@ -56,7 +56,11 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
       return BadDescription(absl::StrCat("the transform of column \"", column.name(), "\""));
     }
   }
-  const auto bad_time = [](const auto& column) { return column.has_time() && !TimeRuleOf(column.time()).is_set(); };
+  const auto bad_time = [](const auto& column) {
+    const TimeRule rule = TimeRuleOf(column.time());
+    const bool good = rule.is_set() && (rule.part != TimeRule::Part::kAgeDays || IsTime(rule.age_at));
+    return column.has_time() && !good;
+  };
   for (const auto& column : data.numeric()) {
     if (bad_time(column)) return BadDescription(absl::StrCat("the time of column \"", column.name(), "\""));
   }
@@ -168,11 +172,12 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
   if ((type == ModelConfig::TWOTOWER) != (loss == ModelConfig::IN_BATCH_SOFTMAX)) {
     return BadDescription(absl::StrCat("the loss ", description.loss(), " of a model of type ", description.type()));
   }
+  LODESTONE_RETURN_IF_ERROR(CheckColumns(description.data()));
   if (type == ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(CheckTwoTower(description));
   if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
     return BadDescription(absl::StrCat(description.prior_size(), " priors for ", description.outputs(), " outputs"));
   }
-  return CheckColumns(description.data());
+  return absl::OkStatus();
 }
 
 absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type type, ModelConfig::Loss loss) {

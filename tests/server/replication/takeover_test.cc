@@ -161,6 +161,43 @@ TEST_F(TakeoverTest, AFollowerThatOwnsTakesNoPushAgainOfAWorkerThatHadEnded) {
   EXPECT_EQ(Row(&b(), 0), before) << "it counts once";
 }
 
+// Regression: the ps that heard of a worker's end from the other one first told its own followers nothing of it: they
+// kept the worker's marks for ever.
+TEST_F(TakeoverTest, EachFollowerDropsTheMarksOfAWorkerThatHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  constexpr uint32_t kHalf = kShards / 2;
+  const ShardMap map = coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = kHalf; shard < static_cast<int>(kShards); ++shard) {
+      route->set_owners(shard, 1);
+      route->set_followers(shard, 1);
+      route->set_in_sync(shard, false);
+      route->set_terms(shard, route->epoch());
+    }
+  });
+  for (const auto& node : nodes_) node->replication->SetMap(map);
+  ASSERT_TRUE(coordinator_.Await([&] { return InSyncShards(a()) == kHalf && InSyncShards(b()) == kShards - kHalf; }));
+  constexpr Incarnation kEnded = kWorker + 1;
+  for (const auto& node : nodes_) {
+    Ensure(node.get(), {}, kEnded);
+    RequestBuilder<v1::PushRequest> push(kShards);
+    push.header.set_worker_incarnation(kEnded);
+    push.header.set_sequence(1);
+    std::vector<std::pair<Key, float>> rows;
+    for (Key key = 0; key < 40; ++key) {
+      if ((ShardOfKey(key, kShards) >= kHalf) == (node == nodes_[1])) rows.emplace_back(key, 1.0f);
+    }
+    push.AddRows(TableIdOf("rows"), kDim, rows, true);
+    const Pushed pushed = Send(node.get(), push).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  a().store->EndSessions({{kEnded}});
+  ASSERT_TRUE(coordinator_.Await([&] { return !b().store->sessions().IsOpen(kEnded); }));
+  b().store->EndSessions({{kEnded}});
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_TRUE(coordinator_.Await([&] { return a().checksum(shard) == b().checksum(shard); })) << "shard " << shard;
+  }
+}
+
 TEST_F(TakeoverTest, OwnershipGoesBackAndForthWithoutLoss) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   Sequence sequence = 3;

@@ -163,6 +163,43 @@ TEST(SampleStreamTest, NeedsNoLabelsUnlessTheyAreWantedAndNamesSamplesByAColumn)
               HasSubstr("no column \"no\""));
 }
 
+// Regression: the samples of a file without weights got the last weight of the file before.
+TEST(SampleStreamTest, SamplesOfAFileWithoutWeightsCountOne) {
+  const std::string weighted = WriteFile("weighted.csv", "age,city,kind,pay,w\n10,Delft,b,1,3\n30,Gouda,a,2,0.5\n");
+  const std::string plain = WriteFile("plain.csv", kFirst);
+  v1::Config config = People(weighted);
+  config.mutable_data()->mutable_csv()->set_weight("w");
+  const auto model = DescribedBy(config);
+  for (const bool weighted_first : {true, false}) {
+    auto files = weighted_first ? std::vector{weighted, plain} : std::vector{plain, weighted};
+    const auto stream = Stream(model, files, {.labels = true, .id_column = ""});
+    Batch batch;
+    std::vector<std::string> ids;
+    ASSERT_TRUE(stream->Next(10, &batch, &ids).ok());
+    EXPECT_EQ(batch.weights,
+              weighted_first ? (std::vector<float>{3, 0.5f, 1, 1, 1}) : (std::vector<float>{1, 1, 1, 3, 0.5f}));
+  }
+}
+
+// Regression: the numbers beside the dates, which no setting named, counted as features that the model does not know.
+TEST(SampleStreamTest, AModelWhoseFeaturesAreAllDatesReadsTheFileThatItWasTrainedOn) {
+  const std::string file = WriteFile("dates.csv", "seen,w,y\n2024-03-01T10:00:00Z,1,a\n2024-03-02T11:00:00Z,2,b\n");
+  v1::Config config = FilesConfig(v1::DataConfig::CSV, {file});
+  v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+  csv.set_label("y");
+  csv.add_ignore("w");
+  (*csv.mutable_datetime())["seen"];
+  const auto model = DescribedBy(config);
+  csv.clear_ignore();  // The model does not know of it.
+  const auto stream = SampleStream::Open(config.data(), model, {file}, {.labels = true, .id_column = ""});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  Batch batch;
+  std::vector<std::string> ids;
+  ASSERT_TRUE((*stream)->Next(10, &batch, &ids).ok());
+  EXPECT_EQ(batch.size, 2u);
+  EXPECT_EQ(batch.numeric.size(), 2 * static_cast<size_t>(model->data().numeric_size()));
+}
+
 TEST(SampleStreamTest, SaysWhereALineIsMalformed) {
   const auto model = DescribedBy(People(WriteFile("first.csv", kFirst)));
   const std::string file = WriteFile("bad.csv", "age,city,kind,pay\n10,Delft,a,1\nx,Delft,a,1\n");

@@ -86,25 +86,30 @@ TEST_P(ParquetFiles, HoldTheWeightsAndTimesThatTheSameRowsInCsvDo) {
 }
 
 // Compact Thrift: a root with one column of type INT64, `annotation` being the field that says what it is.
-double UnitOf(const std::string& annotation) {
+ParquetTimeUnit UnitOf(const std::string& annotation) {
   using std::string_literals::operator""s;
   const std::string footer =
       "\x29\x2c\x48\x01r\x15\x02\x00\x15\x04\x25\x00\x18\x01t"s + annotation + "\x00\x16\x00\x19\x0c\x00"s;
   const auto metadata = ParseParquetMetadata(footer, footer.size());
   EXPECT_TRUE(metadata.ok()) << metadata.status();
-  return metadata.ok() ? metadata->columns.at(0).unit_seconds : -1;
+  return metadata.ok() ? metadata->columns.at(0).time : ParquetTimeUnit{-1};
 }
 
 TEST(ParquetMetadata, SaysTheUnitOfDatesAndTimes) {
   using std::string_literals::operator""s;
-  EXPECT_EQ(UnitOf(""), 0);
-  EXPECT_EQ(UnitOf("\x25\x0c"), 86400);  // ConvertedType DATE,
-  EXPECT_EQ(UnitOf("\x25\x12"), 1e-3);   // TIMESTAMP_MILLIS,
-  EXPECT_EQ(UnitOf("\x25\x14"), 1e-6);   // TIMESTAMP_MICROS,
-  EXPECT_EQ(UnitOf("\x25\x16"), 0);      // UINT_8.
-  // LogicalType TIMESTAMP of UTC, in nanoseconds; and DATE.
-  EXPECT_EQ(UnitOf("\x6c\x8c\x11\x1c\x3c\x00\x00\x00\x00"s), 1e-9);
-  EXPECT_EQ(UnitOf("\x6c\x6c\x00\x00"s), 86400);
+  constexpr int64_t kDay = 19'782;  // 2024-02-29.
+  constexpr double kSeconds = kDay * 86400.0;
+  EXPECT_EQ(UnitOf("").seconds, 0);
+  EXPECT_EQ(UnitOf("\x25\x0c").SecondsOf(kDay), kSeconds);                        // ConvertedType DATE,
+  EXPECT_EQ(UnitOf("\x25\x12").SecondsOf(kDay * 86'400'000), kSeconds);           // TIMESTAMP_MILLIS,
+  EXPECT_EQ(UnitOf("\x25\x14").SecondsOf(kDay * 86'400'000'000), kSeconds);       // TIMESTAMP_MICROS,
+  EXPECT_EQ(UnitOf("\x25\x16").seconds, 0);                                       // UINT_8.
+  EXPECT_EQ(UnitOf("\x6c\x6c\x00\x00"s).SecondsOf(kDay), kSeconds);               // LogicalType DATE,
+  const ParquetTimeUnit nanos = UnitOf("\x6c\x8c\x11\x1c\x3c\x00\x00\x00\x00"s);  // and TIMESTAMP of UTC.
+  // Regression: 1e-9 is no number of binary digits, so that a midnight in nanoseconds could be of the day before.
+  for (int64_t day = -40'000; day < 40'000; ++day) {
+    ASSERT_EQ(nanos.SecondsOf(day * 86'400'000'000'000), static_cast<double>(day) * 86400) << day;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Writers, ParquetFiles,

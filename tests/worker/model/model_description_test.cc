@@ -1,5 +1,6 @@
 #include "worker/model/model_description.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -137,6 +138,11 @@ TEST(ModelDescription, TimesAndScaledLabelsAreSettingsAgain) {
   hour.mutable_time()->set_part("hour");
   hour.mutable_time()->set_format("auto");
   ASSERT_TRUE(CheckDescription(description).ok()) << CheckDescription(description);
+  for (const double no_time : {std::nan(""), 1e300}) {
+    data.mutable_numeric(0)->mutable_time()->set_age_at(no_time);
+    EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("the time of column \"built\""));
+  }
+  data.mutable_numeric(0)->mutable_time()->set_age_at(1709251200);
   const v1::DataConfig config = ConfigOf(description).data();
   EXPECT_TRUE(config.standardize_label());
   ASSERT_EQ(config.csv().datetime_size(), 2);

@@ -296,6 +296,30 @@ TEST(Candidates, RewardsOfAllDataAreLookedAt) {
   }
 }
 
+// Regression: generated data sets set no weights, so that those of the batch before stayed, and rewards multiplied up.
+TEST(Candidates, ABatchThatIsReadAgainHasTheRewardsOfItsOwnSamples) {
+  v1::Config config;
+  config.mutable_model()->set_type(ModelConfig::TWOTOWER);
+  config.mutable_model()->mutable_two_tower()->add_user("field 0");
+  config.mutable_model()->mutable_two_tower()->add_item("field 1");
+  v1::GeneratedConfig& generated = *config.mutable_data()->mutable_generated();
+  generated.set_kind(v1::GeneratedConfig::CLICKS);
+  generated.set_categorical_fields(2);
+  generated.set_numeric_fields(0);
+  generated.set_train_samples(100);
+  auto data = LoadData(config, LabelsOf(config.model()), Partition(), false, nullptr);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const absl::Status added = AddCandidates(config, &*data);
+  ASSERT_TRUE(added.ok()) << added;
+  const std::vector<uint64_t> few = {0, 1, 2}, more = {3, 4, 5, 6, 7};
+  Batch again, once;
+  data->train->Read(few, &again);
+  data->train->Read(more, &again);
+  data->train->Read(more, &once);
+  EXPECT_EQ(again.weights, once.weights);
+  EXPECT_EQ(again.weights.size(), more.size());
+}
+
 std::string TowersErrorOf(const v1::Config& config, const Schema& schema = TowersSchema(false)) {
   return std::string(Model::Create(config, schema).status().message());
 }

@@ -168,8 +168,11 @@ bool LocalCluster::StartAgain(Member* member) {
 }
 
 bool LocalCluster::GoesOnWithout(Member* member) {
-  const bool by_signal = member->child->exit_code() < 0;
-  if (member->role != Role::kWorker || !by_signal || interrupts_ > 0 || !failure_.empty()) return false;
+  const int code = member->child->exit_code();
+  // A worker that has not begun to train ends at the first Ctrl-C, while the others evaluate.
+  const bool interrupted = interrupts_ == 1 && interrupts_kept_ == 1 && (code < 0 || code == 128 + SIGINT);
+  const bool killed = interrupts_ == 0 && code < 0;
+  if (member->role != Role::kWorker || !(interrupted || killed) || !failure_.empty()) return false;
   const auto others = std::count_if(members_.begin(), members_.end(), [](const Member& other) {
     return other.role == Role::kWorker && (other.child->running() || EndedWell(*other.child, other.role));
   });

@@ -109,9 +109,13 @@ absl::StatusOr<WorkerCount> ParseWorkers(const std::string& text) {
       "--workers ", text, ": a number of workers, as 4, or two, as 2..6, from 1 to ", limits::kWorkersMax));
 }
 
-// Whether the workers of `status` all train, `running` of them, so that one more can join; not if the run ends.
+// Whether the workers of `status` all train, `running` of them, so that one more can join; not if the run ends, or will
+// before that one could help: one that joins when all others have left begins another run.
 bool AllTrain(const v1::StatusResponse& status, uint32_t running) {
   uint32_t train = 0;
+  const v1::RangeState& ranges = status.cluster().ranges();
+  const uint64_t begun_soon = ranges.next_batch() + uint64_t{running} * ranges.plan().range_batches();
+  if (status.cluster().has_ranges() && begun_soon >= ranges.plan().batches()) return false;
   for (const v1::MemberStatus& worker : status.cluster().workers()) {
     const v1::WorkerProgress& progress = worker.progress();
     if (progress.phase() > v1::PHASE_TRAINING) return false;

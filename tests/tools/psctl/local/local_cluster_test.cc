@@ -168,6 +168,20 @@ TEST_F(LocalClusterTest, AFirstCtrlCMayAskTheWorkersToFinish) {
   EXPECT_FALSE(cluster_.AskToFinish()) << "that was more than one Ctrl-C";
 }
 
+// Regression: a worker that was added, and still loaded its data, ended the whole run so.
+TEST_F(LocalClusterTest, AFirstCtrlCGoesOnWithoutAWorkerThatHasNotBegunToTrain) {
+  cluster_.SetWorkersMin(1);
+  Start(Role::kServer, "ps 0", kServer);
+  Start(Role::kWorker, "worker 0", "trap 'exit 0' INT; echo up; while :; do sleep 0.01; done");
+  Start(Role::kWorker, "worker 1", "trap 'exit 130' INT; echo up; while :; do sleep 0.01; done");
+  for (const char* name : {"ps 0: up", "worker 0: up", "worker 1: up"}) ASSERT_TRUE(WaitForLine(name).ok());
+  raise(SIGINT);
+  EXPECT_EQ(WaitForWorkers().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(cluster_.AskToFinish());
+  EXPECT_TRUE(WaitForWorkers().ok());
+  EXPECT_TRUE(cluster_.IsLost("worker 1"));
+}
+
 TEST_F(LocalClusterTest, ASecondInterruptKillsWhatIgnoresTheFirst) {
   const char kStubborn[] = "trap '' TERM INT; echo up; while :; do sleep 0.01; done";
   Start(Role::kServer, "ps 0", kStubborn);
