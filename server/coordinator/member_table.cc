@@ -131,9 +131,9 @@ absl::Status MemberTable::CheckJoin(const v1::JoinRequest& request) const {
   if (request.role() != v1::ROLE_SERVER && request.role() != v1::ROLE_WORKER) {
     return absl::InvalidArgumentError("who joins must say whether it is a server or a worker (role)");
   }
-  if (request.peer().size() > kReportTextBytesMax || request.address().size() > kReportTextBytesMax) {
+  if (std::max({request.peer().size(), request.address().size(), request.launch().size()}) > kReportTextBytesMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("peer and address must be at most ", kReportTextBytesMax, " bytes long"));
+        absl::StrCat("peer, address and launch (worker.launch) must be at most ", kReportTextBytesMax, " bytes long"));
   }
   if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
   if (request.cluster() != options_.cluster) {

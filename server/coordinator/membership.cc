@@ -44,7 +44,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
     return AnswerTo(*place);
   }
   const bool is_server = place->role == v1::ROLE_SERVER;
-  if (!is_server) BeginRunIfOver();
+  if (!is_server) BeginRunIfOver(request.launch());
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
   ShardAssignment::Start start;
   start.former = place->data;
@@ -67,12 +67,15 @@ v1::JoinResponse Membership::AnswerTo(const MemberPlace& place) const {
   return response;
 }
 
-void Membership::BeginRunIfOver() {
+void Membership::BeginRunIfOver(const std::string& launch) {
+  const bool belongs = !launch.empty() && launch == launch_;
+  launch_ = launch;
   bool all_left = true;
   for (const MemberPlace& worker : members_.workers()) {
     if (members_.Alive(worker)) return;
     all_left = all_left && (worker.incarnation == 0 || worker.left);
   }
+  if (belongs && ranges_.state().over()) return;
   ranges_.BeginRunIfOver();
   if (all_left || !validations_.stopped().empty()) validations_.Reset();
 }

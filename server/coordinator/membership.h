@@ -118,8 +118,9 @@ class Membership {
   // The place of a worker that lives and has called. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT, saying that
   // what is no worker does nothing that `does`.
   absl::StatusOr<MemberPlace*> LivingWorker(Incarnation incarnation, const char* does);
-  // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins.
-  void BeginRunIfOver();
+  // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins,
+  // unless the worker was started together with the one that joined last (JoinRequest.launch): then the run is its own.
+  void BeginRunIfOver(const std::string& launch);
   // OK if an operator may decide about shards of `server` now.
   absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;
@@ -131,6 +132,7 @@ class Membership {
   ShardMoves moves_;
   Validations validations_;
   Ranges ranges_{&members_, options_.time};
+  std::string launch_;  // That of the worker that joined last.
 };
 
 }  // namespace lodestone::server

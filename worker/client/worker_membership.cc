@@ -70,6 +70,7 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
   options.join.set_role(v1::ROLE_WORKER);
   options.join.set_any_place(config_.train().sharing() == v1::TrainConfig::RANGES);
   if (config_.worker().has_index()) options.join.set_index_plus_one(config_.worker().index() + 1);
+  options.join.set_launch(config_.worker().launch());
   options.join.set_cluster(config_.cluster().name());
   options.join.set_shards(config_.cluster().shards());
   options.lease_ms = config_.coordinator().lease_ms();

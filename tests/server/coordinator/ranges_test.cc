@@ -50,6 +50,7 @@ class RangesTest : public ::testing::Test {
     request.set_role(v1::ROLE_WORKER);
     request.set_cluster("test");
     request.set_any_place(any_place);
+    request.set_launch(launch_);
     if (index.has_value()) request.set_index_plus_one(*index + 1);
     return members_->Join(request);
   }
@@ -114,6 +115,7 @@ class RangesTest : public ::testing::Test {
 
   ManualTime time_;
   std::optional<Membership> members_{std::in_place, Options()};
+  std::string launch_;  // Of the workers that join.
 };
 
 TEST_F(RangesTest, RangesFollowEachOtherAndEndWithTheirEpoch) {
@@ -226,6 +228,23 @@ TEST_F(RangesTest, ARunThatIsOverGivesWayToAnother) {
   EXPECT_TRUE(Lease(Request(late)).over()) << "one that comes while the others are still there";
   Beat(first, /*leaving=*/true);
   Beat(late, /*leaving=*/true);
+  EXPECT_EQ(Lease(Request(Worker())).lease().first_batch(), 0u);
+}
+
+// Regression: a worker of `psctl local` that came when the others had ended a short run trained all of it once more.
+TEST_F(RangesTest, AWorkerThatIsLateForTheRunThatItWasStartedForFindsItOver) {
+  launch_ = "job-1";
+  const Incarnation first = Worker();
+  TrainAll(first);
+  EXPECT_TRUE(Finish(first).evaluate());
+  EXPECT_TRUE(Finish(first, /*evaluated=*/true).over());
+  Beat(first, /*leaving=*/true);
+  const Incarnation late = Worker();
+  const v1::LeaseRangesResponse told = Lease(Request(late));
+  EXPECT_TRUE(told.over());
+  EXPECT_FALSE(told.has_lease());
+  Beat(late, /*leaving=*/true);
+  launch_ = "job-2";
   EXPECT_EQ(Lease(Request(Worker())).lease().first_batch(), 0u);
 }
 

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/limits.h"
+#include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/config/config.h"
@@ -238,6 +239,8 @@ class LocalRun {
     const uint32_t index = started_++;
     std::vector<std::string> argv = CommonArguments(program);
     Append(&argv, {"--set", absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(index)});
+    // One that comes late, when the run is over, does not train all of it again.
+    if (!config_.worker().has_launch()) Append(&argv, {"--set", absl::StrCat("worker.launch=", launch_)});
     if (const std::string http = HttpListen(config_.worker().http_listen(), index); !http.empty()) {
       Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
     }
@@ -336,6 +339,7 @@ class LocalRun {
   std::optional<StatusPoller> poller_;
   std::string coordinator_;  // Its address.
   std::string worker_program_;
+  const std::string launch_ = absl::StrCat("local-", absl::Hex(DrawNonce()));  // worker.launch.
   uint32_t started_ = 0;               // Workers, each counted once however often it was started again.
   bool all_train_ = false;             // By the newest status that was not acted on.
   std::map<std::string, int> colors_;  // By process name.
