@@ -8,8 +8,8 @@
 #include "worker/data/batch_builder.h"
 #include "worker/data/criteo.h"
 #include "worker/data/csv_layout.h"
+#include "worker/data/known_columns.h"
 #include "worker/data/libsvm.h"
-#include "worker/data/text_format.h"
 
 namespace lodestone::worker {
 namespace {

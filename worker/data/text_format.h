@@ -20,10 +20,6 @@
 
 namespace lodestone::worker {
 
-// Puts the features of a layout, which is of `file`, into the order that a model knows, with its salts.
-// INVALID_ARGUMENT, naming file and column, if they are not such as it was trained on.
-absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout);
-
 class TextFormat {
  public:
   struct Options {
