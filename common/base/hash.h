@@ -14,9 +14,17 @@ inline constexpr uint64_t Mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// What StableHash of so many bytes under `salt` begins with.
+inline constexpr uint64_t StableHashStart(uint64_t salt, uint64_t size) {
+  return Mix64(salt ^ (0xff51afd7ed558ccdull * (size + 1)));
+}
+
+// StableHash of 8 bytes, the first one lowest in `word`; `start`: StableHashStart(salt, 8).
+inline constexpr uint64_t StableHashOfWord(uint64_t start, uint64_t word) { return Mix64(Mix64(start ^ word)); }
+
 // Hash of `bytes` under `salt`, the same on every machine and in every release.
 inline constexpr uint64_t StableHash(std::string_view bytes, uint64_t salt = 0) {
-  uint64_t h = Mix64(salt ^ (0xff51afd7ed558ccdull * (bytes.size() + 1)));
+  uint64_t h = StableHashStart(salt, bytes.size());
   size_t i = 0;
   for (; i + 8 <= bytes.size(); i += 8) {
     uint64_t word = 0;

@@ -103,6 +103,7 @@ inline constexpr uint32_t kClassesMax = 65536;                       // Classes 
 inline constexpr uint64_t kParquetFooterBytesMax = 256 << 20;        // Metadata of a Parquet file.
 inline constexpr uint64_t kParquetPageBytesMax = uint64_t{1} << 30;  // A page of it, unpacked.
 inline constexpr uint64_t kParquetPageHeaderBytesMax = 1 << 20;      // What comes before a page.
+inline constexpr uint64_t kNpyHeaderBytesMax = 1 << 16;              // What an npy file says of its array.
 
 // Both.
 inline constexpr int64_t kRetryBackoffMinMs = 20;    // First pause between two attempts of a call.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "worker/data/criteo.h"
+#include "worker/data/criteo_npy.h"
 #include "worker/data/csv.h"
 #include "worker/data/known_columns.h"
 #include "worker/data/libsvm.h"
@@ -35,7 +36,8 @@ TextFormat::TextFormat(const v1::DataConfig& config, Format::Format format, cons
 absl::Status TextFormat::CheckCriteo(const std::string& file) const {
   if (known_ == nullptr || known_->numeric_size() == 0) return absl::OkStatus();
   if (known_->numeric(0).transform() == TransformName(transform_)) return absl::OkStatus();
-  return OtherTransform(file, "the integers", known_->numeric(0).transform(), transform_);
+  return OtherTransform(file, format_ == Format::CRITEO ? "the integers" : "the numbers",
+                        known_->numeric(0).transform(), transform_);
 }
 
 absl::Status TextFormat::FindSparseGroup(const std::string& file) {
@@ -79,7 +81,7 @@ absl::Status TextFormat::Start(const std::string& file) {
   if (is_sparse() && known_ != nullptr && known_->sparse_transform() != TransformName(transform_)) {
     return OtherTransform(file, "the values", known_->sparse_transform(), transform_);
   }
-  if (format_ == Format::CRITEO) {
+  if (is_criteo()) {
     LODESTONE_RETURN_IF_ERROR(CheckCriteo(file));
     schema_.numeric_count = kCriteoNumbers;
     schema_.field_count = kCriteoCategories;
@@ -116,7 +118,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     description->set_sparse(true);
     if (sparse_grouped_) description->set_group(kSparseGroup);
     description->set_sparse_transform(TransformName(transform_));
-  } else if (format_ == Format::CRITEO) {
+  } else if (is_criteo()) {
     for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_, false);
     for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i, {});
   } else if (first_layout_.has_value()) {
@@ -272,6 +274,10 @@ absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const FilePart& p
   }
   if (format_ == Format::CRITEO) {
     return TextReader::Open(part, std::make_unique<CriteoParser>(transform_, options_.labels_optional));
+  }
+  if (format_ == Format::CRITEO_NPY) {
+    LODESTONE_ASSIGN_OR_RETURN(CriteoDay day, CriteoDay::Open(part.file, /*with_labels=*/!options_.labels_optional));
+    return std::make_unique<CriteoNpyReader>(std::move(day), transform_, part);
   }
   if (part.file != opened_file_ || !opened_layout_.has_value()) {
     LODESTONE_ASSIGN_OR_RETURN(opened_layout_, Layout(part.file));

@@ -1,4 +1,4 @@
-// The format of a data set's files, text or Parquet: which columns are features, and the reader of each file.
+// The format of a data set's files, text, Parquet or npy: which columns are features, and the reader of each file.
 //
 // Not thread-safe.
 #pragma once
@@ -68,6 +68,7 @@ class TextFormat {
   absl::Status FindSparseGroup(const std::string& file);
   bool is_sparse() const { return format_ == v1::DataConfig::LIBSVM || format_ == v1::DataConfig::LIBFFM; }
   bool has_columns() const { return format_ == v1::DataConfig::CSV || format_ == v1::DataConfig::PARQUET; }
+  bool is_criteo() const { return format_ == v1::DataConfig::CRITEO || format_ == v1::DataConfig::CRITEO_NPY; }
   absl::Status CheckCriteo(const std::string& file) const;
 
   const v1::DataConfig& config_;
