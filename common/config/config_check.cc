@@ -219,7 +219,8 @@ void CheckData(const v1::DataConfig& data, bool needs_label, Problems* problems)
   }
   if (data.read() == Data::SHARE) {
     const bool parts = data.format() != Data::IDX && data.format() != Data::GENERATED;
-    if (!parts) problems->push_back({"data.read", absl::StrCat("share is for text and Parquet, not for ", format)});
+    if (!parts)
+      problems->push_back({"data.read", absl::StrCat("share is for text, Parquet and npy, not for ", format)});
     if (data.test_share() > 0) {
       problems->push_back({"data.read", "share cannot go with data.test_share: name test files in data.test"});
     }

@@ -1,6 +1,7 @@
 #include "worker/data/criteo.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,18 @@
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
+namespace {
+
+// Whether all of `text` is a hexadecimal number of 32 bits; none is 0.
+bool ParseHexadecimal(absl::string_view text, uint32_t* number) {
+  *number = 0;
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, *number, 16);
+  return text.empty() || (result.ec == std::errc() && result.ptr == end);
+}
+
+}  // namespace
+
 LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, LineError* error) {
   if (line.empty()) return LineOutcome::kBlank;
   parsed->numeric.clear();
@@ -45,8 +58,17 @@ LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, Line
         return LineOutcome::kMalformed;
       }
       parsed->numeric.push_back(field.empty() ? MissingNumber(transform_) : TransformNumber(transform_, number));
+    } else if (const uint32_t category = column - 1 - kCriteoNumbers; categories_ == Categories::kTexts) {
+      parsed->keys.push_back(StableHash({field.data(), field.size()}, category));
     } else {
-      parsed->keys.push_back(StableHash({field.data(), field.size()}, column - 1 - kCriteoNumbers));
+      uint32_t number = 0;
+      if (!ParseHexadecimal(field, &number)) {
+        error->column = at;
+        error->message = absl::StrCat(Quoted(field), " in category ", category + 1,
+                                      " is no hexadecimal number of 32 bits, as those of npy files are");
+        return LineOutcome::kMalformed;
+      }
+      parsed->keys.push_back(keys_.Of(number, category));
     }
   }
   return LineOutcome::kSample;

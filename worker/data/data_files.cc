@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "worker/data/criteo_npy.h"
 #include "worker/data/file_list.h"
 #include "worker/data/format.h"
 
@@ -85,9 +86,13 @@ absl::StatusOr<FoundData> FindData(const v1::DataConfig& config, bool with_test)
   if (found.format == Format::AUTO) {
     LODESTONE_ASSIGN_OR_RETURN(found.format, DetectFormat(found.files.train[0]));
     // A configuration of columns means CSV.
-    if (config.csv().ByteSizeLong() > 0 && found.format != Format::IDX && found.format != Format::PARQUET) {
-      found.format = Format::CSV;
-    }
+    const bool is_text =
+        found.format != Format::IDX && found.format != Format::PARQUET && found.format != Format::CRITEO_NPY;
+    if (config.csv().ByteSizeLong() > 0 && is_text) found.format = Format::CSV;
+  }
+  if (found.format == Format::CRITEO_NPY) {
+    LODESTONE_ASSIGN_OR_RETURN(found.files.train, DaysOf(found.files.train, "data.train"));
+    LODESTONE_ASSIGN_OR_RETURN(found.files.test, DaysOf(found.files.test, "data.test"));
   }
   if (found.format != Format::IDX) {
     if (config.train_labels().empty() && config.test_labels().empty()) return found;

@@ -121,7 +121,7 @@ struct LoadedData {
   // Of files: bytes of all of these samples in memory, and in data.spill_dir.
   uint64_t memory_bytes = 0;
   uint64_t spilled_bytes = 0;
-  // Of files of text and Parquet: bytes of the training files that were parsed (SampleReader::bytes_parsed).
+  // Of files of text, Parquet and npy: bytes of the training files that were parsed (SampleReader::bytes_parsed).
   uint64_t parsed_bytes = 0;
 };
 

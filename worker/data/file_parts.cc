@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "worker/data/byte_source.h"
+#include "worker/data/criteo_npy.h"
 #include "worker/data/parquet_reader.h"
 
 namespace lodestone::worker {
@@ -35,9 +36,22 @@ absl::StatusOr<std::vector<FilePart>> PartsOf(const std::string& file, v1::DataC
     }
     return parts;
   }
+  const auto block_of = [partitions](uint64_t bytes) {
+    return std::clamp(bytes / (kBlocksPerPartition * partitions), kBlockBytesMin, kBlockBytesMax);
+  };
+  if (format == v1::DataConfig::CRITEO_NPY) {
+    LODESTONE_ASSIGN_OR_RETURN(const CriteoDay day, CriteoDay::Open(file, /*with_labels=*/true));
+    const uint64_t rows = day.numbers.rows(), row = day.row_bytes();
+    const uint64_t block = block_of(rows * row) / row;
+    for (uint64_t begin = 0; begin < rows; begin += block) {
+      const uint64_t end = std::min(rows, begin + block);
+      parts.push_back({file, begin, end, (end - begin) * day.numbers.row_bytes()});
+    }
+    return parts;
+  }
   const uint64_t size = SizeOf(file);
   if (ByteSource::IsPacked(file)) return std::vector<FilePart>{{.file = file, .bytes = size}};
-  const uint64_t block = std::clamp(size / (kBlocksPerPartition * partitions), kBlockBytesMin, kBlockBytesMax);
+  const uint64_t block = block_of(size);
   for (uint64_t begin = 0; begin < size; begin += block) {
     const uint64_t end = std::min(size, begin + block);
     parts.push_back({file, begin, end, end - begin});
@@ -64,9 +78,10 @@ absl::StatusOr<std::vector<FilePart>> ShareOf(const std::vector<std::string>& fi
     }
   }
   if (!share.empty()) return share;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "data.read: share leaves nothing to read for one of ", partition.count, " workers: the training files have ",
-      index, " parts (blocks of text, row groups of Parquet, packed files); set data.read: all, or use fewer workers"));
+  return absl::InvalidArgumentError(absl::StrCat("data.read: share leaves nothing to read for one of ", partition.count,
+                                                 " workers: the training files have ", index,
+                                                 " parts (blocks of text or npy rows, row groups of Parquet, packed "
+                                                 "files); set data.read: all, or use fewer workers"));
 }
 
 }  // namespace lodestone::worker

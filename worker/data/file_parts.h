@@ -13,7 +13,8 @@
 
 namespace lodestone::worker {
 
-// The units of a file from `begin` to `end` - 1: bytes of text (of lines that begin there), row groups of Parquet.
+// The units of a file from `begin` to `end` - 1: bytes of text (of lines that begin there), row groups of
+// Parquet, rows of npy.
 struct FilePart {
   std::string file;
   uint64_t begin = 0;
@@ -26,10 +27,10 @@ struct FilePart {
 // All of each file.
 std::vector<FilePart> WholeFiles(const std::vector<std::string>& files);
 
-// The partition's share of files of `format`, which is text or Parquet: of as many parts in a row as there are
-// partitions each has one, as each has of samples (Partition::Has). Text is cut into blocks, 64 for each partition and
-// more of a large file; a packed file is one part. INVALID_ARGUMENT, saying what to do, if none is left for the
-// partition.
+// The partition's share of files of `format`, which is text, Parquet or npy: of as many parts in a row as there are
+// partitions each has one, as each has of samples (Partition::Has). Text and rows of npy are cut into blocks, 64 for
+// each partition and more of a large file; a packed file is one part. INVALID_ARGUMENT, saying what to do, if none is
+// left for the partition.
 absl::StatusOr<std::vector<FilePart>> ShareOf(const std::vector<std::string>& files, v1::DataConfig::Format format,
                                               const Partition& partition);
 

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/npy_header.h"
 #include "worker/data/number.h"
 
 namespace lodestone::worker {
@@ -68,10 +69,11 @@ v1::DataConfig::Format FormatOfLine(absl::string_view line) {
 
 absl::StatusOr<v1::DataConfig::Format> DetectFormat(const std::string& file) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::Open(file));
-  char magic[4] = {};
+  char magic[kNpyMagic.size()] = {};
   LODESTONE_ASSIGN_OR_RETURN(const size_t size, source->Read(magic, sizeof(magic)));
-  if (size == 4 && std::memcmp(magic, "\0\0\x08", 3) == 0) return v1::DataConfig::IDX;
-  if (size == 4 && std::memcmp(magic, "PAR1", 4) == 0) return v1::DataConfig::PARQUET;
+  if (size >= 4 && std::memcmp(magic, "\0\0\x08", 3) == 0) return v1::DataConfig::IDX;
+  if (size >= 4 && std::memcmp(magic, "PAR1", 4) == 0) return v1::DataConfig::PARQUET;
+  if (absl::string_view(magic, size) == kNpyMagic) return v1::DataConfig::CRITEO_NPY;
   const std::string name = absl::AsciiStrToLower(absl::StripSuffix(absl::StripSuffix(file, ".gz"), ".zst"));
   for (absl::string_view ending : {".libsvm", ".svm", ".libfm"}) {
     if (absl::EndsWith(name, ending)) return v1::DataConfig::LIBSVM;

@@ -86,7 +86,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
     return LoadText(config, found.format, found.files, labels, partition, progress, known, limits);
   }
   if (config.read() == Format::SHARE) {
-    return absl::InvalidArgumentError(absl::StrCat("data.read: share is for text and Parquet, and ",
+    return absl::InvalidArgumentError(absl::StrCat("data.read: share is for text, Parquet and npy, and ",
                                                    found.files.train[0], " is read as IDX; leave it out"));
   }
   if (!config.csv().weight().empty()) {

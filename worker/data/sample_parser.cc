@@ -8,8 +8,8 @@
 #include "worker/data/batch_builder.h"
 #include "worker/data/criteo.h"
 #include "worker/data/csv_layout.h"
+#include "worker/data/known_columns.h"
 #include "worker/data/libsvm.h"
-#include "worker/data/text_format.h"
 
 namespace lodestone::worker {
 namespace {
@@ -33,6 +33,7 @@ absl::string_view FitFor(v1::DataConfig::Format format) {
     case v1::DataConfig::LIBSVM:
     case v1::DataConfig::LIBFFM:
     case v1::DataConfig::CRITEO:
+    case v1::DataConfig::CRITEO_NPY:
       return "give lines";
     default:
       return "train one on files";
@@ -67,9 +68,11 @@ absl::StatusOr<std::unique_ptr<SampleParser>> SampleParser::OfLines(const v1::Da
   if (fields || config.format() == v1::DataConfig::LIBSVM) {
     const v1::Transform transform = ResolveTransform(config.numeric(), v1::NONE);
     parser->lines_ = std::make_unique<LibsvmParser>(transform, kLabelOptional, fields);
-  } else if (config.format() == v1::DataConfig::CRITEO) {
-    const v1::Transform transform = ResolveTransform(config.numeric(), v1::LOG);
-    parser->lines_ = std::make_unique<CriteoParser>(transform, kLabelOptional);
+  } else if (config.format() == v1::DataConfig::CRITEO || config.format() == v1::DataConfig::CRITEO_NPY) {
+    const bool npy = config.format() == v1::DataConfig::CRITEO_NPY;
+    const v1::Transform transform = ResolveTransform(config.numeric(), npy ? v1::NONE : v1::LOG);
+    parser->lines_ = std::make_unique<CriteoParser>(
+        transform, kLabelOptional, npy ? CriteoParser::Categories::kNumbers : CriteoParser::Categories::kTexts);
     const std::vector<v1::Transform> transforms(kCriteoNumbers, transform);
     parser->standardizer_.emplace(transforms, &parser->model_->data());
   } else {

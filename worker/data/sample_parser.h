@@ -29,8 +29,9 @@ class SampleParser {
   // In all of these `config` is the data's (ConfigOf of model_description.h). INVALID_ARGUMENT, naming the column, if
   // what comes lacks what the model reads; UNIMPLEMENTED if the model takes no such samples.
   //
-  // Lines of csv, libsvm or criteo text, labels optional. `first`: of csv the line that a file would begin with: the
-  // columns' names, if the model was trained on files with a header, and else any sample.
+  // Lines of csv, libsvm or criteo text, labels optional; of a model of criteo_npy data criteo's lines, with the
+  // numbers as the files have them. `first`: of csv the line that a file would begin with: the columns' names, if the
+  // model was trained on files with a header, and else any sample.
   static absl::StatusOr<std::unique_ptr<SampleParser>> OfLines(const v1::DataConfig& config,
                                                                std::shared_ptr<const v1::ModelDescription> model,
                                                                absl::string_view first);
@@ -57,7 +58,7 @@ class SampleParser {
 
   const std::shared_ptr<const v1::ModelDescription> model_;
   std::unique_ptr<CsvParser> columns_;            // Of csv lines and fields; else null.
-  std::unique_ptr<LineParser> lines_;             // Of libsvm and criteo; else null.
+  std::unique_ptr<LineParser> lines_;             // Of libsvm, criteo and criteo_npy; else null.
   std::shared_ptr<const PixelTransform> pixels_;  // Of images; else null.
   std::optional<Standardizer> standardizer_;
   ParsedLine parsed_;

@@ -23,7 +23,7 @@ class SampleReader {
   virtual std::string PlaceOf(const LineError& error) const = 0;
   // Bytes of the file that have been read.
   virtual uint64_t file_offset() const = 0;
-  // Bytes that samples were made of so far: of text unpacked, of Parquet as the pages lie in the file.
+  // Bytes that samples were made of so far: of text unpacked, of Parquet and npy as they lie in the file.
   virtual uint64_t bytes_parsed() const = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "worker/data/batch_builder.h"
+#include "worker/data/criteo_npy.h"
 #include "worker/data/file_list.h"
 
 namespace lodestone::worker {
@@ -34,13 +35,17 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
   const bool has_columns = format == v1::DataConfig::CSV || format == v1::DataConfig::PARQUET;
   const bool images = format == v1::DataConfig::IDX;
   const bool sparse = format == v1::DataConfig::LIBSVM || format == v1::DataConfig::LIBFFM;
-  if (!has_columns && !images && !sparse && format != v1::DataConfig::CRITEO) {
+  const bool npy = format == v1::DataConfig::CRITEO_NPY;
+  if (!has_columns && !images && !sparse && !npy && format != v1::DataConfig::CRITEO) {
     return absl::UnimplementedError(
         absl::StrCat("the model was trained on ", model->data().format(), " data, of which there are no files"));
   }
   if (!options.id_column.empty() && !has_columns) {
     return absl::InvalidArgumentError(
         absl::StrCat("samples of ", model->data().format(), " files have no column that names them"));
+  }
+  if (npy) {
+    LODESTONE_ASSIGN_OR_RETURN(files, DaysOf(files, "--data"));
   }
   const LabelKind kind = model->data().classes_size() > 0 ? LabelKind::kClass : LabelKind::kNumber;
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, &model->data()));

@@ -33,8 +33,9 @@ class SampleStream {
     std::string id_column;
   };
   // Of `files` of the format that the model was trained on. `config` is the data's (ConfigOf of model_description.h).
-  // Labels of images are in the files that their names say (LabelFileOf). INVALID_ARGUMENT, naming file and column, if
-  // they lack what the model reads; UNIMPLEMENTED if the model was trained on generated data.
+  // Labels of images are in the files that their names say (LabelFileOf); of criteo_npy, files are named as DaysOf has
+  // it. INVALID_ARGUMENT, naming file and column, if they lack what the model reads; UNIMPLEMENTED if the model was
+  // trained on generated data.
   static absl::StatusOr<std::unique_ptr<SampleStream>> Open(v1::DataConfig config,
                                                             std::shared_ptr<const v1::ModelDescription> model,
                                                             std::vector<std::string> files, Options options);

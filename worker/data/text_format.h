@@ -1,4 +1,4 @@
-// The format of a data set's files, text or Parquet: which columns are features, and the reader of each file.
+// The format of a data set's files, text, Parquet or npy: which columns are features, and the reader of each file.
 //
 // Not thread-safe.
 #pragma once
@@ -19,10 +19,6 @@
 #include "worker/data/sample_reader.h"
 
 namespace lodestone::worker {
-
-// Puts the features of a layout, which is of `file`, into the order that a model knows, with its salts.
-// INVALID_ARGUMENT, naming file and column, if they are not such as it was trained on.
-absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout);
 
 class TextFormat {
  public:
@@ -72,6 +68,7 @@ class TextFormat {
   absl::Status FindSparseGroup(const std::string& file);
   bool is_sparse() const { return format_ == v1::DataConfig::LIBSVM || format_ == v1::DataConfig::LIBFFM; }
   bool has_columns() const { return format_ == v1::DataConfig::CSV || format_ == v1::DataConfig::PARQUET; }
+  bool is_criteo() const { return format_ == v1::DataConfig::CRITEO || format_ == v1::DataConfig::CRITEO_NPY; }
   absl::Status CheckCriteo(const std::string& file) const;
 
   const v1::DataConfig& config_;

@@ -1,4 +1,4 @@
-// Data sets in files of samples: libsvm, CSV, Criteo's format and Parquet.
+// Data sets in files of samples: libsvm, CSV, Criteo's format as text and npy, and Parquet.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct DataFiles {
   std::vector<std::string> test;  // Empty: no test set.
 };
 
-// Reads files of `format` (LIBSVM, CSV, CRITEO or PARQUET). Every line or row is checked and every label counted; kept
+// Reads files of `format` (not IDX, GENERATED or AUTO). Every line or row is checked and every label counted; kept
 // are those of the partition, and what `limits` says. Errors name file, line and column. `known` (may be null): of the
 // model that is trained on, whose columns, statistics and classes are used instead of those of these files.
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,

@@ -288,7 +288,7 @@ const std::vector<Broken>& BrokenFiles() {
       {"ShareOfRanges", "data: {read: share}\ntrain: {sharing: ranges}\n",
        "1:8: data.read: share is for train.sharing: partitions: any range may come to any worker"},
       {"ShareOfImages", "data:\n  format: idx\n  read: share\n",
-       "3:3: data.read: share is for text and Parquet, not for idx"},
+       "3:3: data.read: share is for text, Parquet and npy, not for idx"},
       {"ShareWithoutTestFiles", "data:\n  test_share: 0.1\n  read: share\n",
        "3:3: data.read: share cannot go with data.test_share: name test files in data.test"},
       {"FilesForGenerated", "data:\n  format: generated\n  train: x\n",

@@ -26,6 +26,11 @@ TEST(Format, KnowsIdxByItsMagicNumber) {
   EXPECT_EQ(Detect("images.gz", Packed(bytes)), Format::IDX);
 }
 
+TEST(Format, KnowsNpyByItsMagicNumber) {
+  EXPECT_EQ(Detect("numbers", "\x93NUMPY and more"), Format::CRITEO_NPY);
+  EXPECT_EQ(Detect("cut", "\x93NUMP"), Format::CSV);
+}
+
 TEST(Format, KnowsTextByItsFirstLine) {
   EXPECT_EQ(Detect("a.tsv", CriteoLine()), Format::CRITEO);
   EXPECT_EQ(Detect("b.gz", Packed(CriteoLine())), Format::CRITEO);

@@ -2,7 +2,9 @@
 // before it keeps them. The text is Criteo-like: 13 integers and 26 categories of 8 hexadecimal digits, a few of them
 // empty, drawn by a seed; the file lies in the page cache.
 //
-//   data_benchmark                                                 Criteo's format, and the same file as csv
+//   data_benchmark                                                 Criteo's format, the same file as csv, and its rows
+//   as
+//                                                                  npy files (integers as float32, categories as int32)
 //   data_benchmark --parquet=FILE                                  a Parquet file with columns label, I1 … I13, C1 …
 //   C26, too
 //
@@ -32,31 +34,60 @@ constexpr unsigned kSeed = 1;
 constexpr int kNumbers = 13;
 constexpr int kCategories = 26;
 
-// A file of Criteo-like lines, removed at the end.
-class CriteoFile {
+// An npy file of rows with so many columns; `type` is NumPy's name of T.
+template <typename T>
+void WriteNpy(const std::string& path, const char* type, size_t columns, const std::vector<T>& values) {
+  std::string header = absl::StrFormat("{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }", type,
+                                       values.size() / columns, columns);
+  header.resize(118, ' ');
+  std::ofstream(path, std::ios::binary) << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header
+                                        << absl::string_view(reinterpret_cast<const char*>(values.data()),
+                                                             values.size() * sizeof(T));
+}
+
+// Criteo-like rows as lines and as npy files, removed at the end.
+class CriteoFiles {
  public:
-  CriteoFile() : path_(absl::StrCat("/tmp/data_benchmark_", getpid(), ".tsv")) {
+  CriteoFiles() : name_(absl::StrCat("/tmp/data_benchmark_", getpid())) {
     std::mt19937_64 random(kSeed);
-    std::ofstream file(path_);
+    std::ofstream file(lines());
+    std::vector<float> numbers;
+    std::vector<uint32_t> categories;
+    std::vector<int32_t> labels;
     for (int i = 0; i < kSamples; ++i) {
-      std::string line = random() % 4 == 0 ? "1" : "0";
+      labels.push_back(random() % 4 == 0);
+      std::string line = absl::StrCat(labels.back());
       for (int n = 0; n < kNumbers; ++n) {
         absl::StrAppend(&line, "\t");
-        if (random() % 5 != 0) absl::StrAppend(&line, random() % (random() % 3 == 0 ? 20'000 : 30));
+        numbers.push_back(0);
+        if (random() % 5 == 0) continue;
+        const uint64_t number = random() % (random() % 3 == 0 ? 20'000 : 30);
+        absl::StrAppend(&line, number);
+        numbers.back() = static_cast<float>(number);
       }
       for (int c = 0; c < kCategories; ++c) {
         absl::StrAppend(&line, "\t");
-        if (random() % 8 != 0)
-          absl::StrAppendFormat(&line, "%08x", static_cast<uint32_t>(random() % 5000 * 0x9e3779b1));
+        categories.push_back(0);
+        if (random() % 8 == 0) continue;
+        categories.back() = static_cast<uint32_t>(random() % 5000 * 0x9e3779b1);
+        absl::StrAppendFormat(&line, "%08x", categories.back());
       }
       file << line << "\n";
     }
+    WriteNpy(numbers_file(), "<f4", kNumbers, numbers);
+    WriteNpy(absl::StrCat(name_, "_sparse.npy"), "<i4", kCategories, categories);
+    WriteNpy(absl::StrCat(name_, "_labels.npy"), "<i4", 1, labels);
   }
-  ~CriteoFile() { unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
+  ~CriteoFiles() {
+    for (const char* end : {".tsv", "_dense.npy", "_sparse.npy", "_labels.npy"}) {
+      unlink(absl::StrCat(name_, end).c_str());
+    }
+  }
+  std::string lines() const { return absl::StrCat(name_, ".tsv"); }
+  std::string numbers_file() const { return absl::StrCat(name_, "_dense.npy"); }
 
  private:
-  const std::string path_;
+  const std::string name_;
 };
 
 v1::DataConfig ColumnsConfig() {
@@ -106,10 +137,10 @@ int main(int argc, char** argv) {
     if (absl::StartsWith(argv[i], kParquet)) parquet = argv[i] + sizeof(kParquet) - 1;
   }
   benchmark::Initialize(&argc, argv);
-  const CriteoFile text;
+  const CriteoFiles files;
   DataConfig criteo;
   benchmark::RegisterBenchmark("Criteo", [&](benchmark::State& state) {
-    ReadSamples(state, criteo, DataConfig::CRITEO, text.path());
+    ReadSamples(state, criteo, DataConfig::CRITEO, files.lines());
   })->Unit(benchmark::kMillisecond);
   DataConfig csv = ColumnsConfig();
   csv.mutable_csv()->set_header(lodestone::v1::CsvConfig::NO);
@@ -120,7 +151,11 @@ int main(int argc, char** argv) {
   csv.mutable_csv()->clear_categorical();
   csv.mutable_csv()->add_categorical("14-39");
   benchmark::RegisterBenchmark("Csv", [&](benchmark::State& state) {
-    ReadSamples(state, csv, DataConfig::CSV, text.path());
+    ReadSamples(state, csv, DataConfig::CSV, files.lines());
+  })->Unit(benchmark::kMillisecond);
+  DataConfig npy;
+  benchmark::RegisterBenchmark("CriteoNpy", [&](benchmark::State& state) {
+    ReadSamples(state, npy, DataConfig::CRITEO_NPY, files.numbers_file());
   })->Unit(benchmark::kMillisecond);
   const DataConfig columns = ColumnsConfig();
   if (!parquet.empty()) {
