@@ -113,7 +113,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (sparse) {
     parser = std::make_unique<worker::LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE);
   } else if (data[0] % 3 == 1) {
-    parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
+    using Categories = worker::CriteoParser::Categories;
+    parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG,
+                                                    /*label_optional=*/(data[1] & 2) != 0,
+                                                    (data[1] & 4) != 0 ? Categories::kNumbers : Categories::kTexts);
   } else {
     parser = MakeCsvParser(data[1], data[0] % 6 == 5, data[0] % 12 >= 8, lines);
   }
