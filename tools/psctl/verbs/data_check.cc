@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -55,6 +56,7 @@ class Judge {
     Model();
     Files();
     Columns();
+    Logarithms();
     Weights();
     Memory();
     std::stable_sort(findings_.begin(), findings_.end(),
@@ -130,10 +132,26 @@ class Judge {
     WarnOf(constant, "with one value in ", ": nothing can be learned of it");
     WarnOf(wide, "with numbers far apart in ", ": data.numeric: log_standardize scales them");
     WarnOf(missing, "with missing numbers, read as 0, in ",
-           named ? ": csv.missing_indicator tells them from zeros, and csv.bucket makes a category of them"
-                 : ": data.format: csv has what tells them from zeros, csv.missing_indicator and csv.bucket");
+           named      ? ": csv.missing_indicator tells them from zeros, and csv.bucket makes a category of them"
+           : is_npy() ? ": data.numeric: standardize takes the mean instead"
+                      : ": data.format: csv has what tells them from zeros, csv.missing_indicator and csv.bucket");
     WarnOf(ids, "with a category of its own in nearly each of ", ": an id tells nothing about rows that are new");
   }
+
+  // What preprocessing has done to the numbers of npy files already.
+  void Logarithms() {
+    constexpr double kGreatestLog = 22.2;  // Of 32 bits.
+    if (!is_npy() || !absl::StartsWith(survey_.schema.description.numeric(0).transform(), "log")) return;
+    const auto may_be_log = [](const SurveyedColumn& column) {
+      return !column.is_number || column.greatest <= kGreatestLog;
+    };
+    if (!std::all_of(survey_.columns.begin(), survey_.columns.end(), may_be_log)) return;
+    Warn(absl::StrCat(
+        "no number in ", RowsText(survey_), " is above ", kGreatestLog,
+        ": they seem to be logarithms already, and data.numeric takes them again; set none or standardize"));
+  }
+
+  bool is_npy() const { return survey_.found.format == v1::DataConfig::CRITEO_NPY; }
 
   bool Indicated(const std::string& name) const {
     const auto& columns = survey_.schema.description.numeric();

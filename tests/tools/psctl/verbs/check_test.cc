@@ -1,4 +1,5 @@
 // psctl check: is a configuration right, and its data?
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -7,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
 #include "tests/tools/psctl/verbs/psctl_call.h"
+#include "tests/worker/data/npy_files.h"
 #include "tools/psctl/text/exit_code.h"
 
 namespace lodestone::psctl {
@@ -119,6 +121,22 @@ TEST(Check, WeightsAreShownAndThoseFarFromOneWarnedOf) {
   const PsctlCall none({"check", ConfigOf(zeros), "--data", "--set", "data.csv.weight=w"});
   EXPECT_EQ(none.exit_code, kExitFailed);
   EXPECT_THAT(none.output, HasSubstr("error: the weight (w) is 0 in all 40 rows"));
+}
+
+TEST(Check, LogarithmsOfNpyFilesAreNotTakenAgainWithoutAWord) {
+  worker::NpyDay day(50);
+  for (float& number : day.numbers) number = std::log(number + 3);
+  day.dense = worker::NpyOf("50, 13", day.numbers);
+  const std::string config = Written(
+      "npy.yaml", absl::StrCat("model: {type: linear}\ndata: {train: ", day.Write("day_0"), ", test_share: 0.1}\n"));
+  const PsctlCall call({"check", config, "--data"});
+  EXPECT_EQ(call.exit_code, kExitDone) << call.errors;
+  EXPECT_THAT(call.output, HasSubstr("criteo_npy (detected)"));
+  EXPECT_THAT(call.output, HasSubstr("13 numbers, 26 fields"));
+  EXPECT_THAT(call.output, Not(HasSubstr("warning")));
+  const PsctlCall twice({"check", config, "--data", "--set", "data.numeric=log_standardize"});
+  EXPECT_EQ(twice.exit_code, kExitDone) << twice.errors;
+  EXPECT_THAT(twice.output, HasSubstr("warning: no number in all 50 rows is above 22.2: they seem to be logarithms"));
 }
 
 }  // namespace
