@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -77,13 +76,12 @@ absl::StatusOr<std::unique_ptr<LifeSocket>> LifeSocket::Towards(const std::strin
   LODESTONE_RETURN_IF_ERROR(own.status());
   const int fd = socket(own->bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return Failed("a socket");
-  absl::Cleanup closes = [fd] { close(fd); };
+  std::unique_ptr<LifeSocket> made(new LifeSocket(fd));
   if (bind(fd, own->address(), own->size) != 0) return Failed("bind");
   if (listen(fd, kConnectionsHeld) != 0) return Failed("listen");
   if (getsockname(fd, own->address(), &own->size) != 0) return Failed("getsockname");
-  LODESTONE_ASSIGN_OR_RETURN(std::string address, NameOf(*own));
-  std::move(closes).Cancel();
-  return std::unique_ptr<LifeSocket>(new LifeSocket(fd, std::move(address)));
+  LODESTONE_ASSIGN_OR_RETURN(made->address_, NameOf(*own));
+  return made;
 }
 
 LifeSocket::~LifeSocket() { close(fd_); }

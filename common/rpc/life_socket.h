@@ -27,10 +27,10 @@ class LifeSocket {
   const std::string& address() const { return address_; }
 
  private:
-  LifeSocket(int fd, std::string address) : fd_(fd), address_(std::move(address)) {}
+  explicit LifeSocket(int fd) : fd_(fd) {}
 
   const int fd_;
-  const std::string address_;
+  std::string address_;  // Constant once Towards returns it.
 };
 
 }  // namespace lodestone
