@@ -81,7 +81,10 @@ PushPath::PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* sh
       admission_(shards, &catalog->budget()) {}
 
 absl::StatusOr<size_t> PushPath::PayloadBytes(const v1::PushRequest& header, size_t* keys) const {
+  const absl::StatusOr<size_t> bytes = PushPayloadBytes(header.parts(), *catalog_->tables(), keys);
+  if (bytes.ok()) return bytes;  // Push checks the rest.
   LODESTONE_RETURN_IF_ERROR(CheckTaken(header, time_->NowMs()));
+  // The tables may have come meanwhile.
   return PushPayloadBytes(header.parts(), *catalog_->tables(), keys);
 }
 

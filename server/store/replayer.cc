@@ -279,7 +279,7 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
     if (!sessions_->End(worker)) continue;
     record.set_session_forgotten(worker);
     record.set_session_ended(true);
-    AppendToLog(record);
+    log_->AppendToOneUnawaited(record);
   }
   record.Clear();
   for (const Incarnation worker : open) {
@@ -288,14 +288,6 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
     log_->AppendToOneUnawaited(record);  // For this ps's own followers, too: the worker may push here from now on.
   }
   sessions_->RaiseForgotten(forgotten_max);
-}
-
-void Replayer::AppendToLog(const v1::LogRecord& record) {
-  ShardLog* const log = log_->LogOf(0);
-  if (log == nullptr) return;
-  std::vector<ShardLog::Record> records(1);
-  records[0].message = record;
-  log->Append(records, nullptr, nullptr);
 }
 
 absl::StatusOr<Version> Replayer::RollBack(ShardId shard, std::shared_ptr<const TablePart> part) {

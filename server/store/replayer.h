@@ -77,8 +77,6 @@ class Replayer {
   // False if more pieces must follow.
   absl::Status ReplaySettings(const v1::LogRecord& record);
   absl::StatusOr<bool> ReplayRestored(const v1::LogRecord& record, ByteView payload);
-  // Appends what is of no shard, without waiting.
-  void AppendToLog(const v1::LogRecord& record);
 
   const TimeSource* const time_;
   const ServingGate* const gate_;

@@ -33,8 +33,8 @@ class CandidateDataset final : public Dataset {
 
   uint64_t size() const override { return samples_->size(); }
   void Read(std::span<const uint64_t> indices, Batch* batch) const override {
-    batch->weights
-        .clear();  // Not every data set has weights to set, and those of the batch before are of other rewards.
+    // Not every data set has weights to set, and those of the batch before are of other rewards.
+    batch->weights.clear();
     samples_->Read(indices, batch);
     LODESTONE_CHECK(FillCandidates(item_field_, field_count_, shares_.get(), batch).ok());  // AddCandidates looked.
   }
@@ -74,12 +74,11 @@ absl::StatusOr<double> LookThrough(const Dataset& data, size_t item_field, size_
 }
 
 // `sum` is of `known` samples of `all`: where a worker has a part of them, others may have the rewards.
-absl::Status CheckAnyReward(double sum, uint64_t known, uint64_t all, const char* name) {
+absl::Status CheckAnyReward(double sum, uint64_t known, uint64_t all) {
   if (sum > 0 || known == 0 || known < all) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("all labels of the ", name,
-                   " data are 0, and twotower takes them for rewards: nothing would be "
-                   "learned; set csv.label to the column of what was chosen, or to \"\""));
+      "all labels of the training data are 0, and twotower takes them for rewards: nothing would be learned; set "
+      "csv.label to the column of what was chosen, or to \"\"");
 }
 
 }  // namespace
@@ -122,13 +121,10 @@ absl::Status AddCandidates(const v1::Config& config, LoadedData* data) {
   std::shared_ptr<ItemShares> shares;
   if (config.model().two_tower().popularity_correction()) shares = std::make_shared<ItemShares>();
   LODESTONE_ASSIGN_OR_RETURN(const double sum, LookThrough(*data->train, item, fields, shares.get()));
-  LODESTONE_RETURN_IF_ERROR(CheckAnyReward(sum, data->train->size(), data->schema.train_samples, "training"));
-  // It may have samples of partitions that are not this worker's.
-  if (data->train_sample != nullptr) {
-    LODESTONE_RETURN_IF_ERROR(LookThrough(*data->train_sample, item, fields, nullptr).status());
-  }
-  if (data->test != nullptr) {
-    LODESTONE_RETURN_IF_ERROR(LookThrough(*data->test, item, fields, nullptr).status());
+  LODESTONE_RETURN_IF_ERROR(CheckAnyReward(sum, data->train->size(), data->schema.train_samples));
+  // The sample of the training data may have samples of partitions that are not this worker's.
+  for (const std::unique_ptr<const Dataset>* set : {&data->train_sample, &data->test}) {
+    if (*set != nullptr) LODESTONE_RETURN_IF_ERROR(LookThrough(**set, item, fields, nullptr).status());
   }
   data->best_reachable.reset();  // It is of labels as numbers, not as rewards.
   for (std::unique_ptr<const Dataset>* set : {&data->train, &data->test, &data->train_sample}) {

@@ -36,7 +36,7 @@ class PushPullTest : public StoreTest {
   }
 };
 
-// Regression: it was refused for good, as the tables were not known yet: NOT_FOUND.
+// Regression: the ps looked its tables up first and answered NOT_FOUND, an error that clients do not retry.
 TEST_F(PushPullTest, IsTurnedBackByAPsThatIsNotBackYet) {
   Store::Options options;
   options.shards = kShards;

@@ -111,7 +111,7 @@ absl::StatusOr<WorkerCount> ParseWorkers(const std::string& text) {
 }
 
 // Whether the workers of `status` all train, `running` of them, so that one more can join; not if the run ends, or will
-// before that one could help: one that joins when all others have left begins another run.
+// before that one could help.
 bool AllTrain(const v1::StatusResponse& status, uint32_t running) {
   uint32_t train = 0;
   const v1::RangeState& ranges = status.cluster().ranges();
