@@ -146,7 +146,8 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   Parameters parameters(client, dense,
                         {.refresh_ms_max = config.worker().refresh_max_ms(),
                          .time = time,
-                         .broadcasts = !order.has_sync() && !order.has_tokens()});
+                         .broadcasts = !order.has_sync() && !order.has_tokens(),
+                         .backend = backend});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
