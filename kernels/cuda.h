@@ -23,6 +23,9 @@ struct CudaOptions {
   // cuBLAS' shared library, or the folder that it is in; empty: where the machine, a toolkit or a Python package has
   // it.
   std::string cublas;
+  // Products of so many operations and more, by the tensor cores, are made of copies whose rows begin on boundaries of
+  // 16 bytes, if theirs do not (matmul.cu).
+  double padded_flops_min = 1 << 30;
 };
 
 // How many devices there are, one at least. NOT_FOUND, saying what is missing, if there are none: this build has no
