@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -25,6 +26,7 @@ Compute::Compute(Model* model, const std::vector<TableHandle>* tables)
       dense_count_(model->dense_table_count()),
       parameters_(tables->size()),
       gradients_(tables->size()),
+      pool_(backend_),
       loss_(backend_, Memory::kHost),
       logits_(backend_, Memory::kHost),
       dense_(backend_),
@@ -32,7 +34,6 @@ Compute::Compute(Model* model, const std::vector<TableHandle>* tables)
   LODESTONE_CHECK(tables->size() == model->tables().size());
   loss_.Resize(1);
   for (const TableHandle& table : *tables) gradient_floats_.push_back(table.layout.elements);  // Rows': per batch.
-  for (int i = 0; i < (backend_->on_host() ? 1 : 2); ++i) outputs_.emplace_back(backend_);
 }
 
 BatchView Compute::ViewOf(const BatchPipeline::Item& item) const {
@@ -63,7 +64,8 @@ void Compute::Take(const BatchPipeline::Item& item, const Parameters& parameters
 void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
   Take(item, parameters);
   for (size_t t = dense_count_; t < tables_->size(); ++t) gradient_floats_[t] = item.rows[t - dense_count_].size();
-  StepOutputs& outputs = outputs_[(finished_ + 1) % outputs_.size()];
+  started_ = pool_.Take();
+  StepOutputs& outputs = *started_;
   outputs.Lay(gradient_floats_, item.keyed.batch.size);
   const bool on_host = backend_->on_host();
   float* const base = on_host ? outputs.data() : device_outputs_.Resize(outputs.floats());
@@ -75,12 +77,12 @@ void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& 
 
 absl::StatusOr<double> Compute::FinishGradients() {
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
-  finished_ = (finished_ + 1) % outputs_.size();
-  return *finished().LossIn(finished().data());
+  finished_ = std::move(started_);
+  return *finished_->LossIn(finished_->data());
 }
 
 double Compute::ClipGradients(double norm_max) {
-  StepOutputs& outputs = outputs_[finished_];
+  StepOutputs& outputs = *finished_;
   double squares = 0;
   for (size_t t = 0; t < tables_->size(); ++t) {
     const float* const values = gradient(t);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
+#include "worker/training/output_pool.h"
 #include "worker/training/parameters.h"
 #include "worker/training/step_outputs.h"
 
@@ -38,10 +40,11 @@ class Compute {
   // Scales the gradients of the last FinishGradients down to this Euclidean norm over all tables, if theirs is greater
   // (Pascanu et al. 2013). Returns theirs. Gradients that are not finite stay as they are, for a ps to refuse them.
   double ClipGradients(double norm_max);
-  // Of the last FinishGradients, until the next: the gradients of table `t`, in the table's layout or one row per key.
-  const float* gradient(size_t t) const { return finished().GradientIn(finished().data(), t); }
-  // Of the last FinishGradients, until the next: a prediction for each sample.
-  const float* predictions() const { return finished().PredictionsIn(finished().data()); }
+  // Of the last FinishGradients: the gradients of table `t`, in the table's layout or one row per key, and a prediction
+  // for each sample. They stay until the next, or as long as outputs() is held.
+  const float* gradient(size_t t) const { return finished_->GradientIn(finished_->data(), t); }
+  const float* predictions() const { return finished_->PredictionsIn(finished_->data()); }
+  std::shared_ptr<const StepOutputs> outputs() const { return finished_; }
 
   // The sum of the losses, and a prediction for each sample (Model::Predict).
   absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
@@ -49,7 +52,6 @@ class Compute {
   EvaluationMetrics::Details DetailsOf(const Batch& batch) const;
 
  private:
-  const StepOutputs& finished() const { return outputs_[finished_]; }
   // Whether metrics rank a sample's logits.
   bool Ranks() const;
   // Sets the pointers to the batch's parameters, and queues what must be copied for them.
@@ -65,11 +67,11 @@ class Compute {
   ParameterPointers parameters_;
   GradientPointers gradients_;
   std::vector<size_t> gradient_floats_;  // Per table.
-  // Of the last step and of the one under way. The CPU finishes as it starts, and has one of them.
-  std::vector<StepOutputs> outputs_;
-  size_t finished_ = 0;
-  kernels::ScratchArray<double> loss_;   // In the host's memory, of Predict.
-  kernels::ScratchArray<float> logits_;  // In the host's memory, of a device's last Predict, if they are ranked.
+  OutputPool pool_;
+  std::shared_ptr<StepOutputs> started_;   // Null: no step is under way.
+  std::shared_ptr<StepOutputs> finished_;  // Of the last step.
+  kernels::ScratchArray<double> loss_;     // In the host's memory, of Predict.
+  kernels::ScratchArray<float> logits_;    // In the host's memory, of a device's last Predict, if they are ranked.
   // Empty if the backend works on the host's memory.
   kernels::ScratchArray<float> dense_;           // The dense values, laid as Parameters has them.
   kernels::ScratchArray<float> device_outputs_;  // Laid as those on the host.
