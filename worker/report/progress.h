@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/time_source.h"
@@ -19,9 +20,11 @@ namespace lodestone::worker {
 
 class Progress {
  public:
-  // `kind`: of the model's predictions. The others must outlive it.
-  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind)
-      : client_(client), time_(time), metric_(kind) {}
+  // `kind`: of the model's predictions. `device`: what computes, kernels::Backend::name(). The others must outlive it.
+  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& device)
+      : client_(client), time_(time), metric_(kind) {
+    progress_.set_device(device);
+  }
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);

@@ -151,7 +151,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
-  Progress progress(client, time, model->metrics_kind());
+  Progress progress(client, time, model->metrics_kind(), backend->name());
   TrainingContext context{.config = &config,
                           .client = client,
                           .data = &data,
@@ -191,6 +191,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
+  summary.device = backend->name();
   summary.samples = trained.samples;
   summary.samples_total = trained.samples_total;
   summary.interrupted = trained.stopped;

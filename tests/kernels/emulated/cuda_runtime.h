@@ -23,6 +23,7 @@
 #define __launch_bounds__(threads)
 #define LODESTONE_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(emulated::DynamicShared())
 #define CUDART_VERSION 13000
+#define __CUDA_ARCH_LIST__ 750, 900
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -39,6 +40,7 @@ using cudaEvent_t = struct EmulatedEvent*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaEventDisableTiming = 2;
 struct cudaDeviceProp {
   char name[256];
+  int major, minor;
 };
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -70,6 +72,8 @@ bool NextExchangeIsOdd();
 
 // From now on the calls of that many-th and later CUDA functions that can fail return `error`; cudaSuccess: none does.
 void FailFrom(int call, cudaError_t error);
+// From now on there are so many devices, of this compute capability.
+void SetDevices(int count, int major, int minor);
 }  // namespace emulated
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;

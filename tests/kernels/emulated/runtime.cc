@@ -200,6 +200,10 @@ class Grid {
 int calls_left = 0;
 cudaError_t failure = cudaSuccess;
 
+struct {
+  int count, major, minor;
+} devices = {1, 9, 0};
+
 // What a call that can fail returns.
 cudaError_t Outcome() {
   if (failure == cudaSuccess) return cudaSuccess;
@@ -237,11 +241,13 @@ void FailFrom(int call, cudaError_t error) {
   failure = error;
 }
 
+void SetDevices(int count, int major, int minor) { devices = {count, major, minor}; }
+
 }  // namespace emulated
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = emulated::devices.count;
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
@@ -249,9 +255,13 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof properties->name, "emulated");
+  properties->major = emulated::devices.major;
+  properties->minor = emulated::devices.minor;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaSetDevice(int device) {
+  return device >= 0 && device < emulated::devices.count ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
