@@ -341,9 +341,10 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const float* const weights = batch.weights_or_null();
   context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(), weights);
   loss_trend_->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
+  const double weight_sum = batch.weight_sum();
   computed.outputs = context_.compute->outputs();
   computed_ = std::move(computed);
-  if (!push_later_) {
+  if (!push_later_) {  // Then the batch is the pipeline's again.
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
   }
   const BatchPipeline::Waits& waits = pipeline->waits();
@@ -352,7 +353,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   samples_ += samples;
   if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
   const StepCounts step = {
-      steps_,           samples_, samples, loss, batch.weight_sum(), counts.acknowledged, counts.staleness_sum,
+      steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
       counts.delay_sum, stages_};
   if (context_.progress->Step(step)) {
     context_.progress->Delays(tally_->Delays());
