@@ -52,10 +52,9 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerCon
   if (device == "auto") {
     const std::string reason(backend.status().message());
     if (absl::IsNotFound(backend.status())) {
-      LODESTONE_LOG(INFO, "worker", "computing device=cpu reason=\"{}\"", reason);
+      LODESTONE_LOG(INFO, "worker", "computing device=cpu reason={}", reason);
     } else {
-      LODESTONE_LOG(WARN, "worker", "computing device=cpu, since CUDA is here and cannot be used reason=\"{}\"",
-                    reason);
+      LODESTONE_LOG(WARN, "worker", "there is CUDA here that cannot be used; computing device=cpu reason={}", reason);
     }
     return std::unique_ptr<kernels::Backend>();
   }

@@ -37,7 +37,7 @@ def _cuda_toolkit_impl(repository_ctx):
                 fail("LODESTONE_CUDA is %s, which %s: a CUDA toolkit of version 12 or later is needed" % (wish, flaw))
             if repository_ctx.path(candidate).exists:
                 # buildifier: disable=print
-                print("%s %s and is left out: a CUDA toolkit of version 12 or later is needed" % (candidate, flaw))
+                print("%s is left out: it %s; a CUDA toolkit of version 12 or later is needed" % (candidate, flaw))
     repository_ctx.file("defs.bzl", "CUDA_ROOT = %r\n" % root)
     build = "package(default_visibility = [\"//visibility:public\"])\n"
     if root:
