@@ -5,8 +5,8 @@
 // a warp's lanes), in an order that a seed shuffles. So a kernel whose result depends on the order of its threads,
 // reads shared memory before it was written, or does not bring all threads to a barrier, shows it.
 //
-// Device memory and the host's are apart (memory.h): a kernel that is given a host pointer, and a host that touches
-// device memory, end the process; copies in a wrong direction fail. Streams do everything as late as they may
+// Device memory and the host's are apart (address_spaces.h): a kernel that is given a host pointer, and a host that
+// touches device memory, end the process; copies in a wrong direction fail. Streams do everything as late as they may
 // (streams.h): what does not wait for what it needs finds NaN.
 //
 // Thread safety: as CUDA's, for any thread.
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernel_arguments.h"
+#include "tests/kernels/emulated/kernel_arguments.h"
 
 #define __global__
 #define __device__

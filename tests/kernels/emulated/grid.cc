@@ -1,4 +1,4 @@
-#include "grid.h"
+#include "tests/kernels/emulated/grid.h"
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -9,15 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "memory.h"
+#include "tests/kernels/emulated/address_spaces.h"
+#include "tests/kernels/emulated/asan.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define LODESTONE_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define LODESTONE_ASAN
-#endif
-#endif
 #ifdef LODESTONE_ASAN
 #include <pthread.h>
 #include <sanitizer/common_interface_defs.h>

@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "grid.h"
-#include "memory.h"
-#include "streams.h"
+#include "tests/kernels/emulated/address_spaces.h"
+#include "tests/kernels/emulated/grid.h"
+#include "tests/kernels/emulated/streams.h"
 
 namespace emulated {
 namespace {
 
-std::mutex mu;  // Guards everything; who waits for a stream runs it under it.
+std::mutex mu;  // Guards everything. A thread that waits for a stream holds it while it runs the stream's work.
 
 int calls_left = 0;
 cudaError_t failure = cudaSuccess;
@@ -62,6 +62,7 @@ cudaError_t QueueCopy(void* to, const void* from, size_t bytes, cudaMemcpyKind k
     return Invalid(from_device ? "a copy from what is not device memory, or not all of it"
                                : "a copy from what is not host memory, or not all of it");
   }
+  if (Overlap(to, bytes, from, bytes)) return Invalid("a copy to where it reads");
   if (from_device || IsPinned(from)) {
     return QueueItem(
         stream,

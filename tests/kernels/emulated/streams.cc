@@ -1,10 +1,10 @@
-#include "streams.h"
+#include "tests/kernels/emulated/streams.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "memory.h"
+#include "tests/kernels/emulated/address_spaces.h"
 
 namespace emulated {
 namespace {
@@ -18,16 +18,11 @@ std::vector<std::shared_ptr<EmulatedStream>>& Streams() {
 
 bool Passed(const EmulatedEvent& event) { return event.stream->ran >= event.position; }
 
-bool Overlap(const void* a, const void* b, size_t bytes_a, size_t bytes_b) {
-  const auto at_a = reinterpret_cast<uintptr_t>(a), at_b = reinterpret_cast<uintptr_t>(b);
-  return at_a < at_b + bytes_b && at_b < at_a + bytes_a;
-}
-
 // Whether a copy that is still queued reads some of it.
 bool IsRead(const void* memory, size_t bytes) {
   for (const auto& stream : Streams()) {
     for (const Item& item : stream->items) {
-      if (item.from_pinned != nullptr && Overlap(item.from_pinned, memory, item.bytes, bytes)) return true;
+      if (item.from_pinned != nullptr && Overlap(item.from_pinned, item.bytes, memory, bytes)) return true;
     }
   }
   return false;
@@ -73,6 +68,7 @@ std::shared_ptr<EmulatedStream> FindStream(cudaStream_t stream) {
 void EndStream(cudaStream_t stream) {
   RunTo({FindStream(stream), stream->queued()});
   std::erase_if(Streams(), [stream](const auto& known) { return known.get() == stream; });
+  if (Streams().empty() && !NothingIsTaken()) EndForMistake("the last stream ends before memory is given back");
 }
 
 void Queue(EmulatedStream* stream, Item item) {

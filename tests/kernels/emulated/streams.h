@@ -45,7 +45,8 @@ namespace emulated {
 std::shared_ptr<EmulatedStream> NewStream();
 // Null if there is none.
 std::shared_ptr<EmulatedStream> FindStream(cudaStream_t stream);
-// Runs all that is in it first.
+// Runs all that is in it first. Ends the process if it is the last stream and there is memory that was not given back:
+// nothing is left that could do it.
 void EndStream(cudaStream_t stream);
 
 void Queue(EmulatedStream* stream, EmulatedStream::Item item);

@@ -2,7 +2,8 @@
 // too early, and pointers into the wrong address space. See cuda_runtime.h.
 #include <cuda_runtime.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class EmulatedStreamsTest : public testing::Test {
   }
   std::string Failure() { return std::string(backend_->Finish().message()); }
 
-  const std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> backend_;
 };
 using EmulatedStreamsDeathTest = EmulatedStreamsTest;
 
@@ -203,6 +204,12 @@ TEST_F(EmulatedStreamsTest, ACopyBeyondItsMemoryFails) {
   EXPECT_THAT(Failure(), HasSubstr("copying from the device of 20 bytes: invalid argument"));
 }
 
+TEST_F(EmulatedStreamsTest, ACopyToWhereItReadsFails) {
+  const Floats device = Device(1);
+  backend_->Copy(kFloats - 1, device.get(), device.get() + 1);
+  EXPECT_THAT(Failure(), HasSubstr("Copy [3]: invalid argument"));
+}
+
 TEST_F(EmulatedStreamsDeathTest, AHostThatReadsDeviceMemoryDies) {
   const Floats device = Device(1);
   EXPECT_EQ(backend_->Finish(), absl::OkStatus());
@@ -221,7 +228,8 @@ TEST_F(EmulatedStreamsDeathTest, AKernelThatIsGivenHostMemoryDies) {
 }
 
 TEST_F(EmulatedStreamsDeathTest, AKernelThatIsGivenMemoryThatWasGivenBackDies) {
-  float* const memory = Device(1).get();
+  auto* const memory = static_cast<float*>(backend_->Allocate(kBytes));
+  backend_->Free(memory);
   EXPECT_DEATH(backend_->Fill(kFloats, 1, memory), "a kernel is started with .*no device memory");
 }
 
@@ -233,6 +241,22 @@ TEST_F(EmulatedStreamsDeathTest, AKernelThatReadsFarBeyondDeviceMemoryDies) {
         backend_->Finish().IgnoreError();
       },
       "a kernel touches .*, which is not device memory");
+}
+
+// Tests of this kind run first, so that there is no other backend yet.
+TEST_F(EmulatedStreamsDeathTest, ABackendThatEndsBeforeItsMemoryDies) {
+  EXPECT_DEATH(
+      {
+        backend_->Allocate(kBytes);
+        backend_.reset();
+      },
+      "the last stream ends before memory is given back");
+  EXPECT_DEATH(
+      {
+        backend_->AllocateHost(kBytes);
+        backend_.reset();
+      },
+      "the last stream ends before memory is given back");
 }
 
 // AddressSanitizer sees it at once, other builds when the memory is given back.

@@ -20,11 +20,15 @@ bool GiveBackDevice(void* memory);
 void* TakePinned(size_t bytes);
 bool GiveBackPinned(void* memory);
 
+// Whether all memory of either kind has been given back.
+bool NothingIsTaken();
+
 // Whether all of it is within one piece of device memory.
 bool IsDevice(const void* memory, size_t bytes);
 // Whether none of it is device memory, and all of it is within one piece of pinned memory if it begins there.
 bool IsHost(const void* memory, size_t bytes);
 bool IsPinned(const void* memory);
+bool Overlap(const void* a, size_t bytes_a, const void* b, size_t bytes_b);
 
 // The time in which device memory is open, to kernels. One at a time.
 class DeviceAccess {

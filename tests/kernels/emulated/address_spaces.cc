@@ -1,4 +1,4 @@
-#include "memory.h"
+#include "tests/kernels/emulated/address_spaces.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,19 +13,7 @@
 #include <map>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define LODESTONE_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define LODESTONE_ASAN
-#endif
-#endif
-#ifdef LODESTONE_ASAN
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(memory, bytes)
-#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes)
-#endif
+#include "tests/kernels/emulated/asan.h"
 
 namespace emulated {
 namespace {
@@ -41,7 +29,7 @@ size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 // Pieces of memory by their beginnings, with their sizes.
 using Pieces = std::map<uintptr_t, size_t>;
 
-// The piece that has the byte, or null.
+// The piece that has the byte, or ends there, or null.
 const Pieces::value_type* PieceOf(const Pieces& pieces, const void* memory) {
   const auto at = reinterpret_cast<uintptr_t>(memory);
   auto piece = pieces.upper_bound(at);
@@ -55,7 +43,7 @@ bool Within(const Pieces::value_type& piece, const void* memory, size_t bytes) {
   return offset <= piece.second && bytes <= piece.second - offset;
 }
 
-thread_local bool accesses = false;  // This thread has a DeviceAccess.
+thread_local bool accesses = false;  // Whether the thread runs a kernel.
 
 // The region and what lies in it.
 class Device {
@@ -193,6 +181,8 @@ bool GiveBackPinned(void* memory) {
   return true;
 }
 
+bool NothingIsTaken() { return Device::Get().pieces().empty() && Pinned().empty(); }
+
 bool IsDevice(const void* memory, size_t bytes) {
   const auto* const piece = PieceOf(Device::Get().pieces(), memory);
   return piece != nullptr && Within(*piece, memory, bytes);
@@ -202,6 +192,11 @@ bool IsHost(const void* memory, size_t bytes) {
   if (memory == nullptr || Device::Get().Has(memory, bytes)) return false;
   const auto* const piece = PieceOf(Pinned(), memory);
   return piece == nullptr || Within(*piece, memory, bytes);
+}
+
+bool Overlap(const void* a, size_t bytes_a, const void* b, size_t bytes_b) {
+  const auto at_a = reinterpret_cast<uintptr_t>(a), at_b = reinterpret_cast<uintptr_t>(b);
+  return at_a < at_b + bytes_b && at_b < at_a + bytes_a;
 }
 
 bool IsPinned(const void* memory) { return PieceOf(Pinned(), memory) != nullptr; }
