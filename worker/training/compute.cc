@@ -61,6 +61,15 @@ void Compute::Take(const BatchPipeline::Item& item, const Parameters& parameters
   }
 }
 
+float* Compute::DeviceOutputs(size_t floats) {
+  float* const outputs = device_outputs_.Resize(floats);
+  if (floats > zeroed_) {  // What lies between the outputs is copied with them.
+    backend_->Fill(floats, 0.0f, outputs);
+    zeroed_ = floats;
+  }
+  return outputs;
+}
+
 void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
   Take(item, parameters);
   for (size_t t = dense_count_; t < tables_->size(); ++t) gradient_floats_[t] = item.rows[t - dense_count_].size();
@@ -68,7 +77,7 @@ void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& 
   StepOutputs& outputs = *started_;
   outputs.Lay(gradient_floats_, item.keyed.batch.size);
   const bool on_host = backend_->on_host();
-  float* const base = on_host ? outputs.data() : device_outputs_.Resize(outputs.floats());
+  float* const base = on_host ? outputs.data() : DeviceOutputs(outputs.floats());
   for (size_t t = 0; t < tables_->size(); ++t) gradients_[t] = outputs.GradientIn(base, t);
   model_->Gradients(ViewOf(item), parameters_, dropout_seed, gradients_, outputs.PredictionsIn(base),
                     outputs.LossIn(base));
@@ -103,7 +112,7 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   Take(item, parameters);
   const bool on_host = backend_->on_host();
   const size_t samples = item.keyed.batch.size;
-  float* const base = on_host ? nullptr : device_outputs_.Resize(kPredictionsFloat + samples);
+  float* const base = on_host ? nullptr : DeviceOutputs(kPredictionsFloat + samples);
   double* const loss = on_host ? loss_.data() : reinterpret_cast<double*>(base);
   float* const to = on_host ? predictions : base + kPredictionsFloat;
   model_->Predict(ViewOf(item), parameters_, to, loss);

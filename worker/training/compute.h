@@ -56,6 +56,8 @@ class Compute {
   bool Ranks() const;
   // Sets the pointers to the batch's parameters, and queues what must be copied for them.
   void Take(const BatchPipeline::Item& item, const Parameters& parameters);
+  // Room on the device for so many floats.
+  float* DeviceOutputs(size_t floats);
   BatchView ViewOf(const BatchPipeline::Item& item) const;
 
   // Constant after construction.
@@ -75,6 +77,7 @@ class Compute {
   // Empty if the backend works on the host's memory.
   kernels::ScratchArray<float> dense_;           // The dense values, laid as Parameters has them.
   kernels::ScratchArray<float> device_outputs_;  // Laid as those on the host.
+  size_t zeroed_ = 0;                            // Floats of device_outputs_ that have been written.
   uint64_t copied_stamp_ = 0;                    // Of the dense values (Parameters::stamp).
 };
 
