@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -122,6 +123,20 @@ class Closing(ClusterCase):
         self.assertEqual(program.stdout.readline(), "waits\n")
         program.send_signal(signal.SIGINT)
         self.assertEqual((*program.communicate(), program.returncode), ("end\n", "", 0))
+
+    def test_malloc_keeps_what_messages_were_in_unless_the_environment_says_how_it_works(self):
+        # glibc marks memory that is a mapping of its own, which free() gives back, by a bit before it.
+        script = ("import ctypes, lodestone\n"
+                  "malloc = ctypes.CDLL(None).malloc\n"
+                  "malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]\n"
+                  "mapped = lambda size: bool(ctypes.c_size_t.from_address(malloc(size) - 8).value & 2)\n"
+                  "before = mapped(8 << 20)\n"
+                  "lodestone._library.library()\n"
+                  "print(before, mapped(8 << 20), mapped(64 << 20))\n")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+        for environment, expected in ((own, "True False True\n"), ({**own, "MALLOC_ARENA_TEST": "8"}, "True True True\n")):
+            found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=environment)
+            self.assertEqual(found.stdout, expected)
 
     def test_a_subscription_stays_while_another_thread_waits_on_it(self):
         released = Counted(self, "subscription_release")

@@ -158,6 +158,22 @@ _loaded: Optional[Library] = None
 _loading = threading.Lock()
 
 
+# glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+
+
+def _keep_what_messages_were_in() -> None:
+    """Lets malloc keep freed memory of some megabytes, which messages come and go in, instead of giving it back to the system
+    after each: fresh pages cost as much as what is received into them. What is larger than 32 MiB still goes back at once, as
+    in any program that has freed something so large. Where the environment says how malloc is to work, that stands."""
+    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for setting, size in ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 128 << 20), (_M_TOP_PAD, 16 << 20)):
+            mallopt(setting, size)
+
+
 def library() -> Library:
     """The library, loaded at the first call: from the package's folder, where a wheel has it, or as the system finds it."""
     global _loaded
@@ -167,6 +183,7 @@ def library() -> Library:
         if _loaded is None:
             beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "liblodestone.so")
             _loaded = Library(beside if os.path.exists(beside) else "liblodestone.so")
+            _keep_what_messages_were_in()
         return _loaded
 
 
