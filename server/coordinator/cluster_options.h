@@ -8,7 +8,7 @@
 
 #include "common/base/time_source.h"
 #include "common/base/types.h"
-#include "server/coordinator/rebalance_rule.h"
+#include "server/coordinator/rebalance_options.h"
 
 namespace lodestone::server {
 

@@ -26,22 +26,9 @@
 #include <vector>
 
 #include "common/base/types.h"
+#include "server/coordinator/rebalance_options.h"
 
 namespace lodestone::server {
-
-struct RebalanceRule {
-  double difference = 0.25;                       // Parts.
-  double bytes_min = 64 << 20;                    // Mean of the ps.
-  double traffic_bytes_per_second_min = 1 << 20;  // Mean of the ps.
-};
-
-// When the rule is applied, and to what clusters: Rebalancer.
-struct RebalanceOptions {
-  bool automatic = false;
-  RebalanceRule rule;
-  int64_t sustained_ms = 30'000;
-  int64_t shard_rest_ms = 600'000;
-};
 
 // What an owner reports of a shard.
 struct MeasuredShard {
