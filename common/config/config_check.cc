@@ -123,9 +123,9 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   }
   if (config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO &&
       config.cluster().shards() > limits::kShardLoadsMax) {
-    problems->push_back({"coordinator.rebalance", absl::StrCat("auto needs cluster.shards of at most ",
-                                                               limits::kShardLoadsMax, ", and there are ",
-                                                               config.cluster().shards())});
+    problems->push_back(
+        {"coordinator.rebalance", absl::StrCat("auto needs cluster.shards of at most ", limits::kShardLoadsMax,
+                                               ", and there are ", config.cluster().shards())});
   }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;

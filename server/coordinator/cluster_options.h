@@ -23,7 +23,7 @@ struct ClusterOptions {
   bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
   Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
   RebalanceOptions rebalance;
-  bool watches_processes = false;     // A process that its machine says is dead loses its lease at once.
+  bool watches_processes = false;  // A process that its machine says is dead loses its lease at once.
   // By which a coordinator that stands still notices it; null: a SteadyTime. Must outlive it.
   const TimeSource* stall_time = nullptr;
   const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.

@@ -2,8 +2,8 @@
 //
 // Moves begin when the parts of the ps have been too far apart for `sustained_ms` without a break, and go on, some at a
 // time, each time by loads that were measured after those before, until none is useful. Nothing is judged while a move
-// is planned, by an operator or by itself, while a ps that may own shards is away, or while some owner has not measured a shard
-// since it has it. A shard that has moved, for any reason, or that it has planned to move, rests for
+// is planned, by an operator or by itself, while a ps that may own shards is away, or while some owner has not measured
+// a shard since it has it. A shard that has moved, for any reason, or that it has planned to move, rests for
 // `shard_rest_ms`: so a shard moves at most that often by itself, however its load changes.
 //
 // Nothing of it is saved: what it has planned is a plan as any other, and another life of the coordinator judges anew.
