@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/telemetry/hot_shards.h"
 #include "common/telemetry/wait_graph.h"
 #include "server/auth/security.h"
 #include "server/coordinator/coordinator_host.h"
@@ -42,6 +43,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   const std::shared_ptr<CoordinatorClient> member = from_.member();
   if (member != nullptr) member->FillStatus(status);
   ExplainWaits(status);
+  FindHotShards(status);
 }
 
 v1::ServerProgress StatusReporter::Progress() const {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
+#include "common/base/limits.h"
 #include "common/config/field_range.h"
 #include "common/config/table_check.h"
 
@@ -115,6 +116,16 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
     problems->push_back({"cluster.replicas",
                          "2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
                          "whom would give the shards back to ps that no longer hold them"});
+  }
+  if (replicated && config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO) {
+    problems->push_back(
+        {"coordinator.rebalance", "auto needs cluster.replicas: 1: with 2 no shard moves but to its follower"});
+  }
+  if (config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO &&
+      config.cluster().shards() > limits::kShardLoadsMax) {
+    problems->push_back(
+        {"coordinator.rebalance", absl::StrCat("auto needs cluster.shards of at most ", limits::kShardLoadsMax,
+                                               ", and there are ", config.cluster().shards())});
   }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;

@@ -8,6 +8,7 @@
 
 #include "common/base/time_source.h"
 #include "common/base/types.h"
+#include "server/coordinator/rebalance_options.h"
 
 namespace lodestone::server {
 
@@ -21,7 +22,8 @@ struct ClusterOptions {
   uint32_t worker_lease_ms = 10'000;  // Of workers that lease ranges; lease_ms if that is less.
   bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
   Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
-  bool watches_processes = false;     // A process that its machine says is dead loses its lease at once.
+  RebalanceOptions rebalance;
+  bool watches_processes = false;  // A process that its machine says is dead loses its lease at once.
   // By which a coordinator that stands still notices it; null: a SteadyTime. Must outlive it.
   const TimeSource* stall_time = nullptr;
   const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.

@@ -16,6 +16,18 @@ namespace {
 
 constexpr char kElsewhere[] = "this ps does not serve the coordinator: the one with index 0 does";
 
+RebalanceOptions RebalanceOptionsOf(const v1::CoordinatorConfig& config) {
+  RebalanceOptions options;
+  options.automatic = config.rebalance() == v1::CoordinatorConfig::AUTO;
+  options.rule.difference = config.rebalance_rule().difference_percent() / 100.0;
+  options.rule.bytes_min = static_cast<double>(config.rebalance_rule().bytes_min());
+  options.rule.traffic_bytes_per_second_min =
+      static_cast<double>(config.rebalance_rule().traffic_bytes_per_second_min());
+  options.sustained_ms = config.rebalance_rule().sustained_ms();
+  options.shard_rest_ms = config.rebalance_rule().shard_rest_ms();
+  return options;
+}
+
 Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
   Membership::Options options;
   options.cluster = config.cluster().name();
@@ -27,6 +39,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   options.worker_lease_ms = config.coordinator().worker_lease_ms();
   options.ends_with_server_0 = config.coordinator().etcd().empty();
   options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
+  options.rebalance = RebalanceOptionsOf(config.coordinator());
   options.watches_processes = true;
   options.time = time;
   return options;

@@ -19,6 +19,9 @@ void Cut(int size_max, List* list) {
   if (list->size() > size_max) list->erase(list->begin() + size_max, list->end());
 }
 
+// A rate or share that may be anything.
+float Rate(float reported) { return std::isfinite(reported) && reported > 0 ? reported : 0; }
+
 std::string BoundedName(const std::string& name) { return std::string(Utf8Prefix(name, kNameBytesMax)); }
 
 void BoundWaits(google::protobuf::RepeatedPtrField<v1::WaitStatus>* waits) {
@@ -64,6 +67,19 @@ void BoundProgress(v1::WorkerProgress* progress) {
 
 void BoundProgress(v1::ServerProgress* progress) {
   progress->set_http(Bounded(progress->http()));
+  Cut(static_cast<int>(limits::kShardLoadsMax), progress->mutable_shards());
+  for (v1::ShardLoad& load : *progress->mutable_shards()) {
+    load.set_pushes_per_second(Rate(load.pushes_per_second()));
+    load.set_pulls_per_second(Rate(load.pulls_per_second()));
+    load.set_push_bytes_per_second(Rate(load.push_bytes_per_second()));
+    load.set_pull_bytes_per_second(Rate(load.pull_bytes_per_second()));
+  }
+  Cut(static_cast<int>(limits::kHotKeysMax), progress->mutable_hot_keys());
+  for (v1::HotKey& key : *progress->mutable_hot_keys()) {
+    key.set_table(Bounded(key.table()));
+    key.set_per_second(Rate(key.per_second()));
+    key.set_share(Rate(key.share()));
+  }
   progress->DiscardUnknownFields();
   BoundWaits(progress->mutable_waits());
   BoundStages(progress->mutable_stages());

@@ -34,7 +34,8 @@ Membership::Membership(Options options)
       events_(options_.time),
       members_(&options_, &events_),
       shards_(&options_, &members_, &events_),
-      moves_(&options_, &members_, &shards_) {}
+      moves_(&options_, &members_, &shards_),
+      rebalancer_(&options_, &members_, &shards_, &events_) {}
 
 absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request) {
   LODESTONE_ASSIGN_OR_RETURN(const MemberTable::Choice choice, members_.Choose(request));
@@ -94,7 +95,10 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
     shards_.TakeOut(*place);
     shards_.AssignFollowers();
   }
-  if (place->role == v1::ROLE_SERVER) moves_.Advance();
+  if (place->role == v1::ROLE_SERVER) {
+    moves_.Advance();
+    moves_.Plan(rebalancer_.Judge(moves_.plan()));
+  }
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(members_.LeaseMsOf(*place));
@@ -262,6 +266,7 @@ std::vector<std::string> Membership::TakeExpired() {
 v1::ClusterStatus Membership::Status() const {
   v1::ClusterStatus status = ClusterStatusOf(options_, members_, shards_);
   moves_.FillStatus(&status);
+  rebalancer_.FillStatus(&status);
   if (validations_.state().claimed() > 0) *status.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *status.mutable_ranges() = ranges_.state();
   return status;

@@ -21,6 +21,7 @@
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/ranges.h"
+#include "server/coordinator/rebalancer.h"
 #include "server/coordinator/shard_assignment.h"
 #include "server/coordinator/shard_moves.h"
 #include "server/coordinator/validations.h"
@@ -130,6 +131,7 @@ class Membership {
   MemberTable members_;
   ShardAssignment shards_;
   ShardMoves moves_;
+  Rebalancer rebalancer_;
   Validations validations_;
   Ranges ranges_{&members_, options_.time};
   std::string launch_;  // That of the worker that joined last.

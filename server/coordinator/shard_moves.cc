@@ -121,6 +121,17 @@ absl::StatusOr<v1::DrainResponse> ShardMoves::Drain(const v1::DrainRequest& requ
   return response;
 }
 
+void ShardMoves::Plan(const std::vector<RebalanceMove>& moves) {
+  for (const RebalanceMove& move : moves) plan_.Plan(move.shard, move.to);
+  if (!moves.empty()) Advance();
+}
+
+Rebalancer::Plan ShardMoves::plan() const {
+  Rebalancer::Plan plan{.any = plan_.any(), .draining = std::vector<bool>(options_.servers), .living = Living()};
+  for (uint32_t server = 0; server < options_.servers; ++server) plan.draining[server] = plan_.IsDraining(server);
+  return plan;
+}
+
 void ShardMoves::DropEnded() {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);

@@ -1,4 +1,5 @@
-// The moves of shards to other owners while pushes go on: planned by an operator, carried out step by step.
+// The moves of shards to other owners while pushes go on: planned by an operator or the Rebalancer, carried out step by
+// step.
 //
 // A move is a follower made, caught up, and made the owner: the server that is to own a shard follows it for that time.
 // The owner goes on acknowledging until it is asked to give the shard up; when it has, the other one does: see
@@ -19,6 +20,7 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/coordinator/move_plan.h"
+#include "server/coordinator/rebalancer.h"
 
 namespace lodestone::server {
 
@@ -39,6 +41,10 @@ class ShardMoves {
   // shard.
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+
+  // What the Rebalancer plans, and what it is to know. REQUIRES: without replicas, and a map.
+  void Plan(const std::vector<RebalanceMove>& moves);
+  Rebalancer::Plan plan() const;
 
   // Carries the plan on, as far as members and followers allow. To be called after each change of these.
   void Advance();

@@ -255,7 +255,7 @@ function waitsOf(status, firstSeen, nowMs) {
   return waits.sort((a, b) => b.seconds - a.seconds);
 }
 
-// Each chain of waits from the process that waits to its root, as psctl why says it, and who is slow: {key, text}. A
+// Each chain of waits from the process that waits to its root, as psctl why says it, who is slow, and which shards are hot: {key, text}. A
 // text changes all the time; the line stays while it begins and ends at the same processes.
 function whyLines(status) {
   const cluster = status.cluster || {};
@@ -268,7 +268,9 @@ function whyLines(status) {
                                         key: `slow ${member.role} ${num(member.index)}`,
                                         text: `${MARKS.warn} slow: ${member.text}`
                                       }));
-  return [...chains, ...slow];
+  const hot = list(cluster.hot_shards)
+                  .map((shard) => ({key: `hot ${num(shard.shard)}`, text: `${MARKS.warn} hot: ${shard.text}`}));
+  return [...chains, ...slow, ...hot];
 }
 
 function sinceText(wait) {

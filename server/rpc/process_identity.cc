@@ -63,6 +63,8 @@ v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
     if (!wait.has_waiter() && progress.waits_size() < static_cast<int>(limits::kWaitsMax)) *progress.add_waits() = wait;
   }
   progress.set_rows(rows);
+  *progress.mutable_hot_keys() = status.hot_keys();
+  if (status.shards_size() <= static_cast<int>(limits::kShardLoadsMax)) *progress.mutable_shards() = status.shards();
   return progress;
 }
 

@@ -336,6 +336,13 @@ void Shard::Free(uint64_t now_ms) {
   for (const auto& [id, table] : contents_.dense) table->Free();
 }
 
+uint64_t Shard::TableBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, table] : contents_.dense) bytes += DenseTable::BytesNeeded(table->table(), this->id());
+  for (const auto& [id, table] : contents_.rows) bytes += table->bytes();
+  return bytes;
+}
+
 bool Shard::Holds(TableId table) const {
   const auto dense = contents_.dense.find(table);
   return dense != contents_.dense.end() ? !dense->second->empty() : contents_.rows.contains(table);

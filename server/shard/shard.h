@@ -116,6 +116,9 @@ class Shard {
   // Brings into the cache what a Push of `parts` starts from.
   void Prefetch(std::span<const PartView> parts) const;
 
+  // Bytes of its part of all tables: values, state, keys, index.
+  uint64_t TableBytes() const;
+
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { contents_.windows.erase(worker); }
   // Forgets the windows of all workers but `keep`, ascending.

@@ -248,6 +248,7 @@ void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {
     call->values.payload[slice + i] = SliceOf(std::move(value.values), bytes);
   }
   call->values.header.set_shard_versions(static_cast<int>(part), newest);
+  services_.shards->loads().CountBlockPull(view.shard, view.values * sizeof(float));
 }
 
 void PullPath::ReadRows(Call* call, size_t e) {
@@ -261,6 +262,8 @@ void PullPath::ReadRows(Call* call, size_t e) {
     Shard& shard = *services_.shards->Get(view.shard);
     wanted.push_back({shard.RowsOf(*view.table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
     call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
+    services_.shards->loads().CountPull(view.shard, view.values * sizeof(float));
+    services_.shards->hot_keys().Count(view.shard, view.table->id(), view.keys, view.row_count);
     values += view.values;
   }
   EmbeddingTable::Read(wanted, call->now_ms);

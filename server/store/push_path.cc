@@ -214,6 +214,12 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
       push->result = absl::UnavailableError("the consistency of a table is being changed; send the push again");
       continue;
     }
+    uint64_t bytes = 0;
+    for (const PartView& part : push->parts) {
+      bytes += part.keys.size() + part.gradients.size();
+      if (part.row_count > 0) shards_->hot_keys().Count(part.shard, part.table->id(), part.keys, part.row_count);
+    }
+    shards_->loads().CountPush(push->shard->id(), bytes);
     Evictions evictions;
     push->result =
         push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call->now_ms,

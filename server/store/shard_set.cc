@@ -1,9 +1,17 @@
 #include "server/store/shard_set.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "common/base/check.h"
 #include "server/shard/shard.h"
 
 namespace lodestone::server {
+namespace {
+
+constexpr size_t kShardsMeasuredAtOnce = 64;  // By an executor, between two of its messages.
+
+}  // namespace
 
 ShardSet::ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate)
     : gate_(gate),
@@ -11,6 +19,8 @@ ShardSet::ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate)
       executor_of_(shards),
       own_terms_(shards),
       roles_(shards),
+      loads_(shards),
+      hot_keys_(shards),
       generations_(shards),
       kept_(shards),
       executors_(executors) {}
@@ -54,6 +64,35 @@ std::vector<ShardId> ShardSet::whole() const {
 }
 
 Version ShardSet::VersionOf(ShardId shard) const { return shards_[shard]->version(); }
+
+void ShardSet::MeasureLoads(int64_t now_ms) {
+  const std::vector<ShardId> shards = owned();
+  loads_.Sample(now_ms, shards);
+  hot_keys_.Keep(shards);
+  if (measuring_.load() > 0) return;
+  std::vector<std::vector<ShardId>> by_executor(executors_.size());
+  for (const ShardId shard : shards) by_executor[ExecutorOf(shard)].push_back(shard);
+  for (size_t e = 0; e < by_executor.size(); ++e) {
+    if (by_executor[e].empty()) continue;
+    measuring_.fetch_add(1);
+    Measure(e, std::make_shared<const std::vector<ShardId>>(std::move(by_executor[e])), 0, now_ms);
+  }
+}
+
+void ShardSet::Measure(size_t executor, std::shared_ptr<const std::vector<ShardId>> shards, size_t first,
+                       int64_t now_ms) {
+  executors_[executor].Submit([this, executor, shards = std::move(shards), first, now_ms] {
+    const size_t end = std::min(shards->size(), first + kShardsMeasuredAtOnce);
+    for (size_t i = first; i < end; ++i) {
+      const ShardId shard = (*shards)[i];
+      if (!Owns(shard)) continue;
+      loads_.SetBytes(shard, shards_[shard]->TableBytes());
+      hot_keys_.Measure(shard, now_ms);
+    }
+    if (end < shards->size()) return Measure(executor, shards, end, now_ms);
+    measuring_.fetch_sub(1);
+  });
+}
 
 void ShardSet::Run(ShardId shard, const std::function<void(Shard*)>& use) {
   (void)roles_.Of(shard);  // The caller learnt of the shard from its role: what was written before is seen here.

@@ -18,7 +18,9 @@
 #include "common/base/types.h"
 #include "server/shard/shard_role.h"
 #include "server/store/executors.h"
+#include "server/store/hot_keys.h"
 #include "server/store/serving_gate.h"
+#include "server/store/shard_loads.h"
 
 namespace lodestone::server {
 
@@ -68,6 +70,13 @@ class ShardSet {
   // Runs `use` with the shard on its executor, and waits.
   void Run(ShardId shard, const std::function<void(Shard*)>& use);
 
+  // What the shards hold and what comes to them; and its measuring, about once a second.
+  ShardLoads& loads() { return loads_; }
+  const ShardLoads& loads() const { return loads_; }
+  HotKeys& hot_keys() { return hot_keys_; }
+  const HotKeys& hot_keys() const { return hot_keys_; }
+  void MeasureLoads(int64_t now_ms);
+
   // Before any shard is made: `listener` is called with each shard that is not answered for any more, or of which
   // anything but a push has changed what pulls wait for. On its executor.
   void SetListener(std::function<void(ShardId)> listener) { listener_ = std::move(listener); }
@@ -95,6 +104,9 @@ class ShardSet {
   uint64_t StateGeneration(ShardId shard) const { return generations_[shard].load(std::memory_order_acquire); }
 
  private:
+  // Has an executor measure bytes and hot keys of `shards`, some at a time, from the one with this place on.
+  void Measure(size_t executor, std::shared_ptr<const std::vector<ShardId>> shards, size_t first, int64_t now_ms);
+
   const ServingGate* const gate_;
   std::function<void(ShardId)> listener_;
 
@@ -105,6 +117,9 @@ class ShardSet {
 
   // Synchronise themselves.
   ShardRoles roles_;
+  ShardLoads loads_;
+  HotKeys hot_keys_;
+  std::atomic<size_t> measuring_{0};  // Executors that do.
   std::vector<std::atomic<uint64_t>> generations_;
   std::vector<std::atomic<bool>> kept_;  // Of shards that count no more: they are whole.
   Executors executors_;

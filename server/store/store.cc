@@ -166,6 +166,7 @@ void Store::Tick() {
   sweeper_.Tick(now_ms);
   closer_.Tick();
   tables_.UpdateShards();
+  shards_.MeasureLoads(now_ms);
 }
 
 void Store::FillStatus(v1::StatusResponse* status) const {
@@ -180,6 +181,14 @@ void Store::FillStatus(v1::StatusResponse* status) const {
   for (const ShardId shard : owned) version_max = std::max(version_max, shards_.VersionOf(shard));
   for (v1::TableStatus& table : *status->mutable_tables()) table.set_version_max(version_max);
   shards_.executors().FillStatus(status);
+  shards_.loads().FillStatus(status);
+  const std::shared_ptr<const TableMap> map = tables_.tables();
+  shards_.hot_keys().FillStatus(
+      [&map](TableId id) {
+        const auto entry = map->find(id);
+        return entry == map->end() ? std::string() : entry->second->table->spec().name();
+      },
+      status);
   if (gate_.open()) log_.FillWaits(status);
   sessions_.FillStatus(time_->NowMs(), status);
   waits_.FillStatus(status);

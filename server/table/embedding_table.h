@@ -91,6 +91,8 @@ class EmbeddingTable {
   void SetSettings(const TableSettings* settings);
   const PageLayout& layout() const { return rows_.layout(); }
   size_t rows() const { return rows_.size(); }
+  // What the rows take: values, state, keys, index, uses.
+  uint64_t bytes() const { return counted_bytes_; }
 
   using Usage = EvictionPolicy::Usage;
   // What a checkpoint keeps: as a Snapshot, and all that is counted. Not the evicted keys.

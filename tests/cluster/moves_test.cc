@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "grpcpp/client_context.h"
@@ -114,6 +115,59 @@ TEST_F(MovesTest, WhatCannotMoveIsRefusedWithTheReason) {
   EXPECT_EQ(Move({3}, 1).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "it is away";
   ASSERT_TRUE(cluster_->Start(1).ok());
   ExpectExact();
+}
+
+// What `psctl add` asks for: a place is kept for a machine that is not there yet.
+TEST_F(MovesTest, ADrainedPlaceIsTakenByAPsWithAnEmptyDiskWhilePushesGoOn) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster(/*servers=*/3, {"coordinator.lease_ms=2000"}, /*own_disks=*/true, /*replicas=*/1));
+  ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().route_epoch() > 0; }));
+  ASSERT_TRUE(Drain(2).ok());
+  ASSERT_TRUE(Await([this] { return OwnedBy(2) == 0 && NothingIsToMove(); }));
+  cluster_->Kill(2);
+  ASSERT_TRUE(cluster_->DeleteDisk(2).ok());
+  ASSERT_TRUE(Await([this] { return !StatusOf(0).cluster().servers(2).alive(); }));
+  ASSERT_NO_FATAL_FAILURE(StartPushing()) << "a client needs only those that own shards";
+  ASSERT_TRUE(AwaitPushes(100));
+  // The others may be started again meanwhile.
+  cluster_->Kill(0);
+  ASSERT_TRUE(cluster_->Start(0).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(0); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(cluster_->MoveAddress(2).ok());
+  ASSERT_TRUE(cluster_->Start(2).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(2); }));
+  EXPECT_EQ(OwnedBy(2), 0) << "it drains still";
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  EXPECT_TRUE(Await([this] { return OwnedBy(2) == kShards / 3 && NothingIsToMove(); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItself) {
+  ASSERT_NO_FATAL_FAILURE(
+      Start(/*servers=*/3, {"coordinator.rebalance=auto", "coordinator.rebalance_rule.sustained_ms=1000",
+                            "coordinator.rebalance_rule.shard_rest_ms=1000", "coordinator.rebalance_rule.bytes_min=1",
+                            "coordinator.rebalance_rule.traffic_bytes_per_second_min=1000000000000"}));
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(Drain(1).ok());
+  ASSERT_TRUE(Await([this] { return OwnedBy(1) == 0; }));
+  ASSERT_TRUE(Drain(1, /*undo=*/true).ok());
+  // Bytes are compared, and those of all shards are alike.
+  EXPECT_TRUE(Await([this] { return OwnedBy(1) >= kShards / 3 - 1 && NothingIsToMove(); }))
+      << StatusOf(0).cluster().DebugString();
+  v1::EventsResponse events;
+  ASSERT_TRUE(Ask(&v1::Admin::Stub::Events, v1::EventsRequest(), &events).ok());
+  const auto is_reason = [](const v1::Event& event) {
+    return event.kind() == "rebalanced" && absl::StrContains(event.text(), "to ps 1: ps ") &&
+           absl::StrContains(event.text(), "times the mean bytes");
+  };
+  EXPECT_TRUE(std::any_of(events.events().begin(), events.events().end(), is_reason)) << events.DebugString();
+  EXPECT_NE(StatusOf(0).cluster().rebalance(), "");
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
 // LODESTONE_MOVES=1000 for as many.

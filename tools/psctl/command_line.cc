@@ -36,10 +36,10 @@ namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,    &kTopVerb,       &kStatusVerb,     &kTablesVerb,     &kWorkersVerb, &kWaitsVerb,      &kWhyVerb,
-    &kEventsVerb,   &kHealthVerb,    &kCheckpointVerb, &kRollbackVerb,   &kPromoteVerb, &kAcceptLossVerb, &kMoveVerb,
-    &kDrainVerb,    &kRebalanceVerb, &kVerifyVerb,     &kReplayVerb,     &kExportVerb,  &kImportVerb,     &kPredictVerb,
-    &kEvaluateVerb, &kServeVerb,     &kCheckVerb,      &kCompletionVerb,
+    &kLocalVerb,   &kTopVerb,       &kStatusVerb,     &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,      &kWhyVerb,
+    &kEventsVerb,  &kHealthVerb,    &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,    &kAcceptLossVerb, &kMoveVerb,
+    &kDrainVerb,   &kRebalanceVerb, &kAddVerb,        &kVerifyVerb,   &kReplayVerb,     &kExportVerb,     &kImportVerb,
+    &kPredictVerb, &kEvaluateVerb,  &kServeVerb,      &kCheckVerb,    &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

@@ -291,6 +291,28 @@ TEST_F(MembershipStatusTest, TheStatusShowsWhatServersSayOfThemselvesAndWhatThey
   EXPECT_EQ(members_.Status().servers(1).shards_owned(), 8);
 }
 
+TEST_F(MembershipStatusTest, WhatAServerSaysOfItsShardsIsMadeSafeToKeep) {
+  JoinAll();
+  v1::HeartbeatRequest request;
+  for (size_t shard = 0; shard < 2 * limits::kShardLoadsMax; ++shard) {
+    v1::ShardLoad* const load = request.mutable_server()->add_shards();
+    load->set_shard(static_cast<uint32_t>(shard));
+    load->set_pushes_per_second(NAN);
+    load->set_push_bytes_per_second(-INFINITY);
+    load->set_pull_bytes_per_second(3);
+    request.mutable_server()->add_hot_keys()->set_table(std::string(100'000, 'x'));
+  }
+  ASSERT_TRUE(Beat(servers_[1], request).ok());
+  const v1::ClusterStatus status = members_.Status();
+  const v1::ServerProgress& kept = status.servers(1).server();
+  ASSERT_THAT(kept.shards(), SizeIs(limits::kShardLoadsMax));
+  EXPECT_EQ(kept.shards(0).pushes_per_second(), 0);
+  EXPECT_EQ(kept.shards(0).push_bytes_per_second(), 0);
+  EXPECT_EQ(kept.shards(0).pull_bytes_per_second(), 3);
+  ASSERT_THAT(kept.hot_keys(), SizeIs(limits::kHotKeysMax));
+  EXPECT_THAT(kept.hot_keys(0).table(), SizeIs(1024));
+}
+
 TEST_F(MembershipStatusTest, BeforeThereIsAMapNobodyHoldsAnything) {
   JoinServer(0);
   EXPECT_EQ(members_.Status().servers(0).shards_owned(), 0);

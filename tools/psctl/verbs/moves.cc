@@ -76,6 +76,42 @@ int AwaitDone(const char* verb, const MovesOptions& options,
   }
 }
 
+// Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster.
+absl::StatusOr<bool> IsThere(const v1::ClusterStatus& cluster, uint32_t server) {
+  if (server >= cluster.servers_expected()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no place for ps ", server, ": cluster.servers is ", cluster.servers_expected(),
+                     ", and indices start at 0. A greater number needs a restart of all ps: see \"More ps\" in "
+                     "server/README.md"));
+  }
+  return std::any_of(cluster.servers().begin(), cluster.servers().end(),
+                     [server](const v1::MemberStatus& member) { return member.index() == server && member.alive(); });
+}
+
+// Waits until a ps is there. The coordinator may be away for a while.
+int AwaitThere(const MovesOptions& options, uint32_t server) {
+  const SteadyTime time;
+  int64_t answered_ms = time.NowMs();
+  for (bool said = false;;) {
+    const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(options.address, options.timeout_ms);
+    if (cluster.ok()) {
+      answered_ms = time.NowMs();
+      const absl::StatusOr<bool> there = IsThere(*cluster, server);
+      if (!there.ok()) return FailUsage("add", there.status().message());
+      if (*there) return kExitDone;
+      if (options.no_wait) {
+        return Fail("add", absl::FailedPreconditionError(
+                               absl::StrCat("ps ", server, " is not there: start it, with server.index: ", server)));
+      }
+      if (!said) Say(options, "waits for ps ", server, ": start it, with server.index: ", server);
+      said = true;
+    } else if (time.NowMs() - answered_ms > options.timeout_ms) {
+      return Fail("add", cluster.status());
+    }
+    if (NobodyReads(options.poll_ms)) return kExitInterrupted;
+  }
+}
+
 // Waits, unless that is not wanted, and says that all is done; with --json, prints `plan` and whether it is.
 int End(const char* verb, const MovesOptions& options, nlohmann::ordered_json plan, const std::string& done,
         const std::function<Left(const v1::ClusterStatus&)>& left_of) {
@@ -197,6 +233,29 @@ int RunRebalance(const MovesOptions& options) {
       [](const v1::ClusterStatus& cluster) { return LeftOf(cluster, [](const v1::ShardMove&) { return true; }); });
 }
 
+int RunAdd(const MovesOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("add", address.message());
+  }
+  const uint32_t server = options.server.value_or(0);
+  if (const int code = AwaitThere(options, server); code != kExitDone) return code;
+  v1::DrainRequest undo;
+  undo.set_server(server);
+  undo.set_undo(true);
+  const absl::StatusOr<v1::DrainResponse> may_own = RequestDrain(options.address, undo, options.timeout_ms);
+  if (!may_own.ok()) return Fail("add", may_own.status());
+  v1::MoveRequest level;
+  level.set_level(true);
+  const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, level, options.timeout_ms);
+  if (!planned.ok()) return Fail("add", planned.status());
+  Say(options, "ps ", server, " is there and owns ", may_own->shards_owned(), " shards; ", planned->planned(),
+      " shards are to move");
+  return End("add", options, {{"server", server}, {"planned", planned->planned()}},
+             absl::StrCat("ps ", server, " has its part"), [](const v1::ClusterStatus& cluster) {
+               return LeftOf(cluster, [](const v1::ShardMove&) { return true; });
+             });
+}
+
 const Verb kMoveVerb = {
     "move",
     "Gives shards another owner while pushes go on. The new owner gets a copy and takes over at a version; clients "
@@ -229,12 +288,24 @@ const Verb kDrainVerb = {
 const Verb kRebalanceVerb = {
     "rebalance",
     "Moves shards until all live ps own the same number, give or take one; a drained ps owns none. Counts shards, not "
-    "bytes or load",
+    "bytes or load; coordinator.rebalance: auto has the coordinator even those out",
     "  psctl rebalance --address ps0:7000                     after a ps was drained, and is back\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();
       AddCommon(command, options.get());
       return [options] { return RunRebalance(*options); };
+    }};
+
+const Verb kAddVerb = {
+    "add",
+    "Waits until a ps is there, lets it own shards, and moves its part to it while pushes go on. The ps takes a place "
+    "of the cluster that is free: one that was drained and stopped. cluster.servers is the number of places",
+    "  psctl add 3 --address ps0:7000                         then start the ps with server.index: 3 on its machine\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<MovesOptions>();
+      command->add_option("SERVER", options->server, "server.index of the ps")->required();
+      AddCommon(command, options.get());
+      return [options] { return RunAdd(*options); };
     }};
 
 }  // namespace lodestone::psctl

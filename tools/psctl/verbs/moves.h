@@ -1,4 +1,4 @@
-// `psctl move`, `psctl drain` and `psctl rebalance`: shards get other owners while pushes go on.
+// `psctl move`, `psctl drain`, `psctl add` and `psctl rebalance`: shards get other owners while pushes go on.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace lodestone::psctl {
 struct MovesOptions {
   std::string address = "127.0.0.1:7000";
   std::string shards;              // Of move: "3", "0-15", "1,5,7-9"; with cancel: or empty, for all.
-  std::optional<uint32_t> server;  // Of move and drain.
+  std::optional<uint32_t> server;  // Of move, drain and add.
   bool cancel = false;             // Of move.
   bool undo = false;               // Of drain.
-  bool no_wait = false;            // Return when it is planned.
+  bool no_wait = false;            // Return when it is planned; of add: and do not wait for the ps.
   bool json = false;
   int poll_ms = 500;
   int timeout_ms = 10'000;  // Of one call.
@@ -32,9 +32,12 @@ absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text, size_
 int RunMove(const MovesOptions& options);
 int RunDrain(const MovesOptions& options);
 int RunRebalance(const MovesOptions& options);
+// The same, once the ps is there, for which it waits first.
+int RunAdd(const MovesOptions& options);
 
 extern const Verb kMoveVerb;
 extern const Verb kDrainVerb;
 extern const Verb kRebalanceVerb;
+extern const Verb kAddVerb;
 
 }  // namespace lodestone::psctl

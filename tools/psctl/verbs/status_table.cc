@@ -160,6 +160,15 @@ Rows WaitRows(const v1::StatusResponse& status) {
   return rows;
 }
 
+Rows HotKeyRows(const v1::StatusResponse& status) {
+  Rows rows = {{"hot key", "table", "shard", "per second", "of its shard's keys"}};
+  for (const v1::HotKey& key : status.hot_keys()) {
+    rows.push_back({absl::StrCat(key.key()), key.table(), absl::StrCat(key.shard()), RateText(key.per_second()),
+                    absl::StrFormat("%.0f %%", 100 * key.share())});
+  }
+  return rows;
+}
+
 // What moves, and what is drained, in words.
 std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
   std::vector<std::string> lines;
@@ -269,7 +278,13 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     for (const std::string& line : cluster.unserved()) {
       absl::StrAppend(&text, paint(Style::kBad, Printable(absl::StrCat("NOT SERVED: ", line))), "\n");
     }
+    if (!cluster.rebalance().empty()) {
+      absl::StrAppend(&text, Printable(absl::StrCat("rebalance: auto, ", cluster.rebalance())), "\n");
+    }
     for (const std::string& line : MoveLines(cluster)) absl::StrAppend(&text, Printable(line), "\n");
+    for (const v1::HotShard& hot : cluster.hot_shards()) {
+      absl::StrAppend(&text, paint(Style::kWarning, Printable(absl::StrCat("hot: ", hot.text()))), "\n");
+    }
     if (const std::string validations = ValidationsText(cluster.validations()); !validations.empty()) {
       absl::StrAppend(&text, Printable(absl::StrCat("validations: ", validations)), "\n");
     }
@@ -281,6 +296,7 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
   }
   AppendSection(&text, "followers", FollowerRows(status.replication()), paint);
   AppendSection(&text, "tables", TableRows(status), paint);
+  AppendSection(&text, "hot keys", HotKeyRows(status), paint);
   AppendSection(&text, "executors", ExecutorRows(status), paint);
   AppendSection(&text, "sessions", SessionRows(status), paint);
   AppendSection(&text, "subscribers", SubscriberRows(status), paint);

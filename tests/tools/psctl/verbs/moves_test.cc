@@ -76,6 +76,29 @@ TEST_F(MovesVerbTest, DrainAndRebalanceSayWhatIsPlanned) {
   EXPECT_THAT(zero_.names(), ElementsAre("server: 1", "level: true", "server: 1 undo: true"));
 }
 
+TEST_F(MovesVerbTest, AddLetsAPsThatIsThereOwnShardsAndMovesItsPartToIt) {
+  options_.server = 1;
+  const std::string output = Output(&RunAdd, 0);
+  EXPECT_THAT(output, HasSubstr("ps 1 is there and owns 9 shards; 0 shards are to move"));
+  EXPECT_THAT(output, HasSubstr("ps 1 has its part"));
+  EXPECT_THAT(zero_.names(), ElementsAre("server: 1 undo: true", "level: true"));
+}
+
+TEST_F(MovesVerbTest, AddWaitsForAPsThatIsNotThere) {
+  zero_.cluster.mutable_servers(0)->set_alive(false);  // Ps 1.
+  options_.server = 1;
+  options_.no_wait = true;
+  Output(&RunAdd, 1);
+  EXPECT_THAT(errors_, HasSubstr("ps 1 is not there: start it, with server.index: 1"));
+  EXPECT_THAT(zero_.names(), testing::IsEmpty());
+}
+
+TEST_F(MovesVerbTest, AddSaysWhereThereIsNoPlaceForAPs) {
+  options_.server = 2;
+  Output(&RunAdd, 2);
+  EXPECT_THAT(errors_, HasSubstr("there is no place for ps 2: cluster.servers is 2"));
+}
+
 TEST_F(MovesVerbTest, WithJsonNothingElseIsPrinted) {
   options_.json = true;
   options_.shards = "4";

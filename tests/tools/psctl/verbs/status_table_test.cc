@@ -172,6 +172,25 @@ TEST(StatusText, SaysInOneRedLineWhatIsToBeDoneAboutShardsThatWaitForAnOperator)
   EXPECT_THAT(StatusText(status, Painter(true)), HasSubstr("\n\x1b[31mNOT SERVED: " + line + "\x1b[0m\n"));
 }
 
+TEST(StatusText, SaysWhatTheCoordinatorMovesOfItselfAndWhatIsHot) {
+  v1::StatusResponse status = Example();
+  v1::ClusterStatus* const cluster = status.mutable_cluster();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("rebalance")));
+  cluster->set_rebalance("moves shards: ps 0 has 1.84 times the mean traffic, ps 2 0.10");
+  cluster->add_hot_shards()->set_text("shard 17 on ps 1 takes 41 % of the bytes pushed");
+  v1::HotKey* const key = status.add_hot_keys();
+  key->set_table("emb");
+  key->set_key(4711);
+  key->set_shard(17);
+  key->set_per_second(1200);
+  key->set_share(0.38f);
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("\nrebalance: auto, moves shards: ps 0 has 1.84 times the mean traffic, ps 2 0.10\n"));
+  EXPECT_THAT(text, HasSubstr("\nhot: shard 17 on ps 1 takes 41 % of the bytes pushed\n"));
+  EXPECT_THAT(text, HasSubstr("4711"));
+  EXPECT_THAT(text, HasSubstr("38 %"));
+}
+
 TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
   v1::StatusResponse status = Example();
   status.add_sessions()->set_worker_incarnation(0xabcd);

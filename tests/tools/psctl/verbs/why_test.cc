@@ -67,6 +67,19 @@ TEST_F(WhyTest, AsJsonItHasLinksRootsAndStages) {
   EXPECT_EQ(json["workers"][0]["stages"]["compute"], 0.5);
 }
 
+TEST_F(WhyTest, NamesHotShards) {
+  for (uint32_t shard = 0; shard < 4; ++shard) {
+    v1::ShardLoad* const load = zero_.cluster.mutable_servers(0)->mutable_server()->add_shards();  // Of ps 1.
+    load->set_shard(shard);
+    load->set_push_bytes_per_second(shard == 3 ? 97e6 : 1e6);
+  }
+  EXPECT_THAT(Call(zero_.address).output,
+              HasSubstr("\nhot: shard 3 on ps 1 takes 97 % of the bytes pushed, 97 times the median of all\n"));
+  const nlohmann::json json = nlohmann::json::parse(Call(zero_.address, true).output);
+  ASSERT_EQ(json["hot_shards"].size(), 1u);
+  EXPECT_EQ(json["hot_shards"][0]["shard"], 3);
+}
+
 TEST_F(WhyTest, APsThatDoesNotAnswerIsTheRootAndMakesTheAnswerIncomplete) {
   one_.status_answer = grpc::Status(grpc::StatusCode::INTERNAL, "no words");
   const PsctlCall call = Call(zero_.address);

@@ -1,0 +1,75 @@
+// The coordinator's own moves of shards (coordinator.rebalance: auto): when the rule (rebalance_rule.h) is applied.
+//
+// Moves begin when the parts of the ps have been too far apart for `sustained_ms` without a break, and go on, some at a
+// time, each time by loads that were measured after those before, until none is useful. Nothing is judged while a move
+// is planned, by an operator or by itself, while a ps that may own shards is away, or while some owner has not measured
+// a shard since it has it. A shard that has moved, for any reason, or that it has planned to move, rests for
+// `shard_rest_ms`: so a shard moves at most that often by itself, however its load changes.
+//
+// Nothing of it is saved: what it has planned is a plan as any other, and another life of the coordinator judges anew.
+//
+// Not thread-safe: belongs to the Membership. Memory is bounded by the configured number of shards.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "server/coordinator/rebalance_rule.h"
+
+namespace lodestone::server {
+
+struct ClusterOptions;
+class EventQueue;
+class MemberTable;
+class ShardAssignment;
+
+class Rebalancer {
+ public:
+  // All must outlive this. Moves are noted in `events`, with the reason.
+  Rebalancer(const ClusterOptions* options, const MemberTable* members, const ShardAssignment* shards,
+             EventQueue* events);
+
+  // What is known of the plan of moves.
+  struct Plan {
+    bool any = false;            // Shards are to move.
+    std::vector<bool> draining;  // By server: it is to own none.
+    std::vector<bool> living;    // By server.
+  };
+  // The moves that are to be planned now; mostly none. To be called after each heartbeat of a server.
+  std::vector<RebalanceMove> Judge(const Plan& plan);
+
+  void FillStatus(v1::ClusterStatus* status) const;
+
+ private:
+  static constexpr int64_t kJudgeEveryMs = 500;
+  static constexpr size_t kMovesAtOnce = 8;
+
+  // Notes which shards have moved since the last call.
+  void NoteMoved(int64_t now_ms);
+  // What keeps it from judging, in words; empty: nothing. Moves that have begun go on after it, but for the first.
+  std::string AwayIn(const Plan& plan) const;
+  std::string PlannedIn(const Plan& plan) const;
+  // What all owners report; nullopt, and what is missing in `missing`: some have not measured all.
+  std::optional<std::vector<MeasuredShard>> Measured(int64_t now_ms, std::string* missing) const;
+  // By what the owners report.
+  std::vector<RebalanceMove> JudgeMeasured(const ServerParts& parts, int64_t now_ms);
+  void NoteEvents(const std::vector<RebalanceMove>& moves, const std::string& reason);
+
+  const ClusterOptions& options_;
+  const MemberTable& members_;
+  const ShardAssignment& shards_;
+  EventQueue* const events_;
+
+  std::optional<int64_t> judged_ms_;
+  std::optional<int64_t> since_ms_;             // When the parts began to be too far apart.
+  bool moves_ = false;                          // Goes on until no move is useful.
+  std::vector<uint32_t> owners_;                // At the last call.
+  std::vector<std::optional<int64_t>> rested_;  // By shard: since when it rests; nullopt: it has not moved.
+  std::string does_;                            // In words.
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,90 @@
+#include "common/telemetry/hot_shards.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Two live servers with 32 shards each, to all of which as much comes.
+class HotShardsTest : public testing::Test {
+ protected:
+  HotShardsTest() {
+    for (uint32_t server = 0; server < 2; ++server) {
+      v1::MemberStatus* const member = cluster_.add_servers();
+      member->set_index(server);
+      member->set_alive(true);
+      for (uint32_t shard = server; shard < 64; shard += 2) {
+        v1::ShardLoad* const load = member->mutable_server()->add_shards();
+        load->set_shard(shard);
+        load->set_push_bytes_per_second(1e6);
+        load->set_pull_bytes_per_second(2e6);
+      }
+    }
+  }
+  v1::ShardLoad* Load(uint32_t shard) {
+    return cluster_.mutable_servers(shard % 2)->mutable_server()->mutable_shards(shard / 2);
+  }
+
+  v1::ClusterStatus cluster_;
+};
+
+TEST_F(HotShardsTest, WhereAllTakeAsMuchNoneIsHot) { EXPECT_THAT(HotShardsOf(cluster_), IsEmpty()); }
+
+TEST_F(HotShardsTest, AShardThatTakesMuchMoreThanOthersIsNamedWithItsMostFrequentKey) {
+  Load(17)->set_push_bytes_per_second(63e6);
+  v1::HotKey* const key = cluster_.mutable_servers(1)->mutable_server()->add_hot_keys();
+  key->set_table("emb");
+  key->set_key(42);
+  key->set_shard(17);
+  key->set_share(0.38f);
+  const std::vector<v1::HotShard> hot = HotShardsOf(cluster_);
+  ASSERT_THAT(hot, SizeIs(1));
+  EXPECT_EQ(hot[0].shard(), 17);
+  EXPECT_EQ(hot[0].server(), 1);
+  EXPECT_NEAR(hot[0].share(), 0.5, 1e-6);
+  EXPECT_NEAR(hot[0].ratio(), 63, 1e-6);
+  EXPECT_EQ(hot[0].text(),
+            "shard 17 on ps 1 takes 50 % of the bytes pushed, 63 times the median of all; key 42 of table emb is about "
+            "38 % of its keys");
+}
+
+TEST_F(HotShardsTest, OfPushesAndPullsTheGreaterShareIsTold) {
+  Load(3)->set_push_bytes_per_second(9e6);    // 9 of 72 million.
+  Load(3)->set_pull_bytes_per_second(126e6);  // 126 of 252.
+  Load(8)->set_pull_bytes_per_second(50e6);   // Of 300.
+  const std::vector<v1::HotShard> hot = HotShardsOf(cluster_);
+  ASSERT_THAT(hot, SizeIs(2));
+  EXPECT_THAT(hot[0].text(), testing::StartsWith("shard 3 on ps 1 takes 42 % of the bytes pulled"));
+  EXPECT_EQ(hot[1].shard(), 8);
+}
+
+TEST_F(HotShardsTest, TheBlocksOfASmallDenseTableAreNotHotBecauseOtherShardsHaveNone) {
+  for (uint32_t shard = 5; shard < 64; ++shard) {
+    Load(shard)->set_push_bytes_per_second(0);
+    Load(shard)->set_pull_bytes_per_second(0);
+  }
+  EXPECT_THAT(HotShardsOf(cluster_), IsEmpty());
+}
+
+TEST_F(HotShardsTest, NothingIsHotOnADeadServerOrInAnIdleCluster) {
+  Load(17)->set_push_bytes_per_second(63e6);
+  cluster_.mutable_servers(1)->set_alive(false);
+  EXPECT_THAT(HotShardsOf(cluster_), IsEmpty());
+  cluster_.mutable_servers(1)->set_alive(true);
+  for (uint32_t shard = 0; shard < 64; ++shard) {
+    Load(shard)->set_push_bytes_per_second(shard == 17 ? 1000 : 1);
+    Load(shard)->set_pull_bytes_per_second(0);
+  }
+  EXPECT_THAT(HotShardsOf(cluster_), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lodestone
