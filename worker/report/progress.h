@@ -19,9 +19,10 @@ namespace lodestone::worker {
 
 class Progress {
  public:
-  // `kind`: of the model's predictions. The others must outlive it.
-  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind)
-      : client_(client), time_(time), metric_(kind) {}
+  // `kind`: of the model's predictions; `label`: of several labels the one that they are of. The others must outlive
+  // it.
+  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& label = "")
+      : client_(client), time_(time), metric_(kind, label) {}
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);
