@@ -188,7 +188,8 @@ void CheckLabels(const v1::CsvConfig& csv, bool multitask, Problems* problems) {
     problems->push_back(
         {"data.csv.labels", "is for model.type: multitask; other models have one label, data.csv.label"});
   }
-  if (csv.has_label()) {
+  // A configuration that was printed has the default.
+  if (csv.label() != v1::CsvConfig::default_instance().label()) {
     problems->push_back({"data.csv.label", "must not be set beside data.csv.labels, which names all labels"});
   }
 }

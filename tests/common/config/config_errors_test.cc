@@ -314,7 +314,7 @@ const std::vector<Broken>& BrokenFiles() {
       {"NegativeLossWeight",
        "model:\n  type: multitask\n  hidden: [4]\n  multitask: {loss_weights: {a: -1}}\ndata: {csv: {labels: [a, "
        "b]}}\n",
-       "4:33: model.multitask.loss_weights.a: must be a number from 0 on"},
+       "4:30: model.multitask.loss_weights.a: must be a number from 0 on"},
       {"AgeWithoutADate", "data:\n  csv:\n    datetime:\n      born: {age_days: NUMBER}\n",
        "4:14: data.csv.datetime.born.age_days: needs age_at, the date that ages are counted to"},
       {"TimeWithTwoRoles", "data:\n  csv:\n    numeric: [born]\n    datetime: {born: {}}\n",
