@@ -104,6 +104,9 @@ class Backend {
                               float* out) = 0;
   virtual void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride,
                                       size_t col, const float* dout, float* dx) = 0;
+  virtual void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) = 0;
+  virtual void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                                  const float* dout, float* dgates, float* dx) = 0;
 };
 
 }  // namespace lodestone::kernels

@@ -121,6 +121,13 @@ class CpuBackend final : public Backend {
                               const float* dout, float* dx) override {
     cpu::DotInteractionBackward(samples, vectors, dim, x, stride, col, dout, dx);
   }
+  void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) override {
+    cpu::MixExperts(samples, experts, dim, x, gates, out);
+  }
+  void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                          const float* dout, float* dgates, float* dx) override {
+    cpu::MixExpertsBackward(samples, experts, dim, x, gates, dout, dgates, dx);
+  }
 
  private:
   const std::string name_ = "cpu";

@@ -76,6 +76,9 @@ class CudaBackend final : public Backend {
                       float* out) override;
   void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                               const float* dout, float* dx) override;
+  void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) override;
+  void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                          const float* dout, float* dgates, float* dx) override;
 
   // For the .cu files.
   // Whether something may be queued: nothing has failed. Makes the device the calling thread's.

@@ -4,6 +4,8 @@
 //   machine         dv_fd += dout x_f (sum_g x_g v_gd - x_f v_fd)
 //   fields          out[f dim + d] = x_f v_fd                               dv_fd += x_f dx[f dim + d]
 //   interaction     out[(i, j)] = sum_d x_id x_jd, j < i                    dx_id += sum_{j != i} dout[(i, j)] x_jd
+//   mixture         out[d] = sum_e g_e x_ed, g = softmax(z)                 dx_ed += g_e dout[d]
+//                   p_e = sum_d dout[d] x_ed                                dz_e = g_e (p_e - sum_i g_i p_i)
 //
 // Rows are gathered from a compact matrix that mostly lies in the caches, so each vector of a row is loaded once, and
 // what a sample sums up stays in a register while its features pass. Features are taken one after another, so that rows
@@ -11,6 +13,7 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -293,6 +296,43 @@ void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const fl
   }
 }
 
+void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) {
+  for (size_t s = 0; s < samples; ++s, gates += experts, out += dim) {
+    const float largest = *std::max_element(gates, gates + experts);
+    double sum = 0;
+    for (size_t e = 0; e < experts; ++e) sum += gates[e] = std::exp(gates[e] - largest);
+    const auto share = static_cast<float>(1 / sum);
+    for (size_t e = 0; e < experts; ++e) gates[e] *= share;
+    ForLanes(dim, [&](auto d, size_t k) HWY_ATTR {
+      auto mixed = hn::Zero(d);
+      for (size_t e = 0; e < experts; ++e) {
+        mixed = hn::MulAdd(hn::Set(d, gates[e]), hn::LoadU(d, x + (e * samples + s) * dim + k), mixed);
+      }
+      hn::StoreU(mixed, d, out + k);
+    });
+  }
+}
+
+void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                        const float* dout, float* dgates, float* dx) {
+  for (size_t s = 0; s < samples; ++s, gates += experts, dgates += experts, dout += dim) {
+    float mean = 0;
+    for (size_t e = 0; e < experts; ++e) {
+      const size_t at = (e * samples + s) * dim;
+      const auto gate = gates[e];
+      float product = 0;
+      ForLanes(dim, [&](auto d, size_t k) HWY_ATTR {
+        const auto down = hn::LoadU(d, dout + k);
+        product += hn::GetLane(hn::SumOfLanes(d, hn::Mul(down, hn::LoadU(d, x + at + k))));
+        hn::StoreU(hn::MulAdd(hn::Set(d, gate), down, hn::LoadU(d, dx + at + k)), d, dx + at + k);
+      });
+      dgates[e] = product;
+      mean += gate * product;
+    }
+    for (size_t e = 0; e < experts; ++e) dgates[e] = gates[e] * (dgates[e] - mean);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lodestone::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -310,6 +350,8 @@ HWY_EXPORT(MaxFields);
 HWY_EXPORT(MaxFieldsBackward);
 HWY_EXPORT(DotInteraction);
 HWY_EXPORT(DotInteractionBackward);
+HWY_EXPORT(MixExperts);
+HWY_EXPORT(MixExpertsBackward);
 
 void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
   HWY_DYNAMIC_DISPATCH(SparseLinear)(batch, dim, rows, out);
@@ -355,6 +397,15 @@ void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, 
 void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                             const float* dout, float* dx) {
   HWY_DYNAMIC_DISPATCH(DotInteractionBackward)(samples, vectors, dim, x, stride, col, dout, dx);
+}
+
+void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) {
+  HWY_DYNAMIC_DISPATCH(MixExperts)(samples, experts, dim, x, gates, out);
+}
+
+void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                        const float* dout, float* dgates, float* dx) {
+  HWY_DYNAMIC_DISPATCH(MixExpertsBackward)(samples, experts, dim, x, gates, dout, dgates, dx);
 }
 
 }  // namespace lodestone::kernels::cpu

@@ -1,4 +1,5 @@
-// Sums over a batch's sparse features, whose rows have been gathered once per distinct key.
+// Sums over a batch's sparse features, whose rows have been gathered once per distinct key; and what a sample's vectors
+// make with one another.
 #pragma once
 
 #include <cstddef>
@@ -47,5 +48,15 @@ void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, 
 // dx[s, v, d] += sum over pairs with v of dout[pair] * x[other].
 void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                             const float* dout, float* dx);
+
+// A gated mixture of experts (Jacobs et al. 1991): turns `gates`, [samples, experts], from logits into their softmax g,
+// and out[s, d] = the sum over experts e of g[s, e] * x[e, s, d], with x [experts, samples, dim].
+void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out);
+
+// From dout, [samples, dim], and the softmax g: with p[s, e] = the dot product of dout[s] and x[e, s],
+// dgates[s, e] = g[s, e] * (p[s, e] - the sum over i of g[s, i] * p[s, i]), of the logits; dx[e, s, d] += g[s, e] *
+// dout[s, d].
+void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                        const float* dout, float* dgates, float* dx);
 
 }  // namespace lodestone::kernels::cpu

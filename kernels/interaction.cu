@@ -1,6 +1,7 @@
-// DLRM's interaction; the formulas are embedding.cc's. One block per sample, whose vectors lie in shared memory, each
-// one float longer than it is, so that threads that read the same element of different vectors meet in different banks.
-// Where that does not fit (48 KiB: about 100 vectors of 100), threads read the sample where it is.
+// DLRM's interaction, and mixtures of experts; the formulas are embedding.h's. One block per sample. An interaction's
+// vectors lie in shared memory, each one float longer than it is, so that threads that read the same element of
+// different vectors meet in different banks. Where that does not fit (48 KiB: about 100 vectors of 100), threads read
+// the sample where it is. Of a mixture only the gates are in shared memory: each element of x is read once.
 #include "kernels/cuda_launch-inl.h"
 #include "kernels/embedding.h"
 
@@ -80,6 +81,62 @@ __global__ void __launch_bounds__(kInteractionBlock)
   }
 }
 
+__global__ void __launch_bounds__(kInteractionBlock)
+    MixExpertsKernel(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) {
+  LODESTONE_DYNAMIC_SHARED(float, shared);
+  for (size_t s = blockIdx.x; s < samples; s += gridDim.x) {
+    float* const gate = gates + s * experts;
+    for (size_t e = threadIdx.x; e < experts; e += blockDim.x) shared[e] = gate[e];
+    __syncthreads();
+    float largest = -INFINITY;
+    for (size_t e = 0; e < experts; ++e) largest = shared[e] > largest ? shared[e] : largest;
+    double sum = 0;
+    for (size_t e = 0; e < experts; ++e) sum += expf(shared[e] - largest);
+    const float share = static_cast<float>(1 / sum);
+    __syncthreads();  // All have read the logits.
+    for (size_t e = threadIdx.x; e < experts; e += blockDim.x) {
+      shared[e] = expf(shared[e] - largest) * share;
+      gate[e] = shared[e];
+    }
+    __syncthreads();
+    for (size_t d = threadIdx.x; d < dim; d += blockDim.x) {
+      float mixed = 0.0f;
+      for (size_t e = 0; e < experts; ++e) mixed = fmaf(shared[e], x[(e * samples + s) * dim + d], mixed);
+      out[s * dim + d] = mixed;
+    }
+    __syncthreads();  // Before the next sample's gates come there.
+  }
+}
+
+// A warp has an expert.
+__global__ void __launch_bounds__(kInteractionBlock)
+    MixExpertsBackwardKernel(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                             const float* dout, float* dgates, float* dx) {
+  LODESTONE_DYNAMIC_SHARED(float, shared);
+  const unsigned lane = threadIdx.x % kWarp;
+  for (size_t s = blockIdx.x; s < samples; s += gridDim.x) {
+    const float* const gate = gates + s * experts;
+    const float* const down = dout + s * dim;
+    for (size_t e = threadIdx.x / kWarp; e < experts; e += blockDim.x / kWarp) {
+      const size_t at = (e * samples + s) * dim;
+      float product = 0.0f;
+      for (size_t d = lane; d < dim; d += kWarp) {
+        product = fmaf(down[d], x[at + d], product);
+        dx[at + d] = fmaf(gate[e], down[d], dx[at + d]);
+      }
+      for (unsigned other = kWarp / 2; other > 0; other /= 2) product += __shfl_xor_sync(0xffffffffu, product, other);
+      if (lane == 0) shared[e] = product;
+    }
+    __syncthreads();
+    float mean = 0.0f;
+    for (size_t e = 0; e < experts; ++e) mean = fmaf(gate[e], shared[e], mean);
+    for (size_t e = threadIdx.x; e < experts; e += blockDim.x) {
+      dgates[s * experts + e] = gate[e] * (shared[e] - mean);
+    }
+    __syncthreads();  // Before the next sample's products come there.
+  }
+}
+
 }  // namespace
 
 void CudaBackend::DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
@@ -101,6 +158,19 @@ void CudaBackend::DotInteractionBackward(size_t samples, size_t vectors, size_t 
          {std::min(samples, kBlocksMax), kInteractionBlock, fits ? bytes : 0},
          fits ? DotInteractionBackwardKernel<true> : DotInteractionBackwardKernel<false>, samples, vectors, dim, x,
          stride, col, dout, dx);
+}
+
+void CudaBackend::MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) {
+  Launch(this, "MixExperts", {samples, experts, dim},
+         {std::min(samples, kBlocksMax), kInteractionBlock, experts * sizeof(float)}, MixExpertsKernel, samples,
+         experts, dim, x, gates, out);
+}
+
+void CudaBackend::MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                                     const float* dout, float* dgates, float* dx) {
+  Launch(this, "MixExpertsBackward", {samples, experts, dim},
+         {std::min(samples, kBlocksMax), kInteractionBlock, experts * sizeof(float)}, MixExpertsBackwardKernel, samples,
+         experts, dim, x, gates, dout, dgates, dx);
 }
 
 }  // namespace lodestone::kernels

@@ -1,6 +1,7 @@
 #include "common/config/config_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -150,11 +151,26 @@ void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::stri
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   const bool has_mlp = model.type() == v1::ModelConfig::MLP || model.type() == v1::ModelConfig::DEEPFM ||
-                       model.type() == v1::ModelConfig::DLRM || model.type() == v1::ModelConfig::WIDEDEEP;
+                       model.type() == v1::ModelConfig::DLRM || model.type() == v1::ModelConfig::WIDEDEEP ||
+                       model.type() == v1::ModelConfig::MULTITASK;
   if (has_mlp && model.hidden().empty()) {
     problems->push_back({"model.hidden", absl::StrCat("must name the widths of the hidden layers for type ",
                                                       absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model.type())),
                                                       ", such as [256, 128]")});
+  }
+  const bool multitask = model.type() == v1::ModelConfig::MULTITASK;
+  if (model.has_multitask() && !multitask) {
+    problems->push_back({"model.multitask", "is for model.type: multitask"});
+  }
+  const bool one_loss = model.loss() == v1::ModelConfig::AUTO || model.loss() == v1::ModelConfig::LOGISTIC;
+  if (multitask && !one_loss) {
+    problems->push_back({"model.loss", "must be logistic (or auto) for type multitask: each of its labels is 0 or 1"});
+  }
+  const std::map<std::string, float> weights(model.multitask().loss_weights().begin(),
+                                             model.multitask().loss_weights().end());
+  for (const auto& [label, weight] : weights) {
+    if (weight >= 0 && std::isfinite(weight)) continue;
+    problems->push_back({absl::StrCat("model.multitask.loss_weights.", label), "must be a number from 0 on"});
   }
   CheckRanges(model.optimizer(), "model.optimizer", problems);
   CheckOptimizer(model.optimizer(), "model.optimizer", problems);
@@ -170,6 +186,25 @@ void CheckNonEmpty(const Strings& strings, const std::string& path, Problems* pr
   }
 }
 
+// The columns of several labels.
+void CheckLabels(const v1::CsvConfig& csv, bool multitask, Problems* problems) {
+  CheckNonEmpty(csv.labels(), "data.csv.labels", problems);
+  if (multitask && csv.labels().empty()) {
+    problems->push_back({"data.csv.labels",
+                         "must name the labels' columns for model.type: multitask, such as [click, "
+                         "conversion]"});
+  }
+  if (csv.labels().empty()) return;
+  if (!multitask) {
+    problems->push_back(
+        {"data.csv.labels", "is for model.type: multitask; other models have one label, data.csv.label"});
+  }
+  // A configuration that was printed has the default.
+  if (csv.label() != v1::CsvConfig::default_instance().label()) {
+    problems->push_back({"data.csv.label", "must not be set beside data.csv.labels, which names all labels"});
+  }
+}
+
 // A column may have one role. `needs_label`: there has to be a column of labels.
 void CheckColumns(const v1::CsvConfig& csv, bool needs_label, Problems* problems) {
   CheckNonEmpty(csv.numeric(), "data.csv.numeric", problems);
@@ -181,7 +216,10 @@ void CheckColumns(const v1::CsvConfig& csv, bool needs_label, Problems* problems
     const auto [first, is_new] = roles.emplace(column, path);
     if (!is_new) problems->push_back({path, absl::StrCat("column `", column, "` is in ", first->second, " already")});
   };
-  if (!csv.label().empty()) {
+  for (int i = 0; i < csv.labels_size(); ++i) claim(csv.labels(i), absl::StrCat("data.csv.labels[", i, "]"));
+  if (!csv.labels().empty()) {
+    // There is no other.
+  } else if (!csv.label().empty()) {
     claim(csv.label(), "data.csv.label");
   } else if (needs_label) {
     problems->push_back({"data.csv.label", "must not be empty, but with model.type: twotower"});
@@ -382,6 +420,7 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckStorage(config, &problems);
   CheckModel(config.model(), &problems);
   CheckData(config.data(), config.model().type() != v1::ModelConfig::TWOTOWER, &problems);
+  CheckLabels(config.data().csv(), config.model().type() == v1::ModelConfig::MULTITASK, &problems);
   CheckConsistency(config, &problems);
   if (config.data().read() == v1::DataConfig::SHARE && config.train().sharing() == v1::TrainConfig::RANGES) {
     problems.push_back({"data.read", "share is for train.sharing: partitions: any range may come to any worker"});

@@ -3,7 +3,7 @@
 
     read_model.py MODEL.safetensors|MODEL.npz DATA    prints a line per sample: its score, or its class and probability
 
-Reads linear, fm, mf, deepfm, mlp, widedeep, dcn and twotower models of csv (with a header) and criteo data. tools/psctl/README.md describes the
+Reads linear, fm, mf, deepfm, mlp, widedeep, dcn, twotower and multitask models of csv (with a header) and criteo data. tools/psctl/README.md describes the
 file; what is done here is done by what stands there.
 """
 
@@ -215,6 +215,32 @@ def score_of(model, tensors, rows, numbers, fields):
     return vectors[0] @ vectors[1] / model["two_tower"]["temperature"]
 
 
+def hidden_layers(name, count, model, tensors, x):
+    for layer in range(count):
+        x = x @ tensors[f"{name}/{layer}/weight"]
+        if model.get("layer_norm"):
+            x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+        x = np.maximum(x + tensors[f"{name}/{layer}/bias"], 0)
+    return x
+
+
+def multitask(model, tensors, x):
+    """The towers' outputs, one for each label."""
+    settings, layers = model["multitask"], len(model["hidden"])
+    towers = len(settings["tower_hidden"])
+    experts = [hidden_layers(f"expert/{e}", layers, model, tensors, x) for e in range(settings["experts"])]
+    outputs = []
+    for k in range(model["outputs"]):
+        if experts:
+            gate = np.exp(x @ tensors[f"gate/{k}/weight"])
+            h = (gate / gate.sum()) @ np.array(experts)
+        else:
+            h = hidden_layers("bottom", layers, model, tensors, x)
+        h = hidden_layers(f"tower/{k}", towers, model, tensors, h)
+        outputs.append((h @ tensors[f"tower/{k}/{towers}/weight"])[0])
+    return np.array(outputs)
+
+
 def logits_of(model, tensors, rows, numbers, fields):
     """`fields`: of each its keys and its column."""
     logits = tensors["bias"].astype(np.float64)
@@ -230,6 +256,9 @@ def logits_of(model, tensors, rows, numbers, fields):
         if model.get("numeric_pairs"):
             factors = np.concatenate([vectors, numbers[:, None] * tensors["numeric_embedding"]])
         logits = logits + 0.5 * (factors.sum(0) ** 2 - (factors**2).sum(0)).sum()
+    if model["type"] == "multitask":
+        x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
+        logits = logits + multitask(model, tensors, x)
     if model["type"] in ("deepfm", "mlp", "widedeep", "dcn"):
         x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
         if model["type"] == "dcn":
@@ -239,11 +268,7 @@ def logits_of(model, tensors, rows, numbers, fields):
             else:
                 x = crossed
         layers = len(model["hidden"])
-        for layer in range(layers):
-            x = x @ tensors[f"mlp/{layer}/weight"]
-            if model.get("layer_norm"):
-                x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
-            x = np.maximum(x + tensors[f"mlp/{layer}/bias"], 0)
+        x = hidden_layers("mlp", layers, model, tensors, x)
         logits = logits + x @ tensors[f"mlp/{layers}/weight"]
     return logits
 
@@ -251,7 +276,7 @@ def logits_of(model, tensors, rows, numbers, fields):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2, 3, 4, 5) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3, 4, 5, 6) and model["activation"] == "relu"
     data = model["data"]
     missing = set(data["missing"]) | {""}
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
@@ -266,7 +291,9 @@ def main():
             print(repr(float(score_of(model, tensors, rows, numbers, fields))))
             continue
         logits = logits_of(model, tensors, rows, numbers, fields)
-        if model["loss"] == "squared":
+        if model["type"] == "multitask":
+            print(*(repr(1 / (1 + math.exp(-float(logit)))) for logit in logits))
+        elif model["loss"] == "squared":
             output = float(logits[0])
             print(repr(output * data["label_deviation"] + data["label_mean"] if data["label_deviation"] > 0 else output))
         elif model["loss"] == "logistic":

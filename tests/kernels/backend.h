@@ -57,7 +57,9 @@ inline std::vector<BackendRow> CpuRows() {
                     .max_fields = cpu::MaxFields,
                     .max_fields_backward = cpu::MaxFieldsBackward,
                     .dot_interaction = cpu::DotInteraction,
-                    .dot_interaction_backward = cpu::DotInteractionBackward});
+                    .dot_interaction_backward = cpu::DotInteractionBackward,
+                    .mix_experts = cpu::MixExperts,
+                    .mix_experts_backward = cpu::MixExpertsBackward});
   }
   return rows;
 }

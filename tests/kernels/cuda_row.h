@@ -160,6 +160,18 @@ struct CudaFunctions {
     on->DotInteractionBackward(samples, vectors, dim, on.In(x, samples * vectors * dim), stride, col,
                                on.In(dout, samples * stride), on.InOut(dx, samples * vectors * dim));
   }
+  static void MixExperts(size_t samples, size_t experts, size_t dim, const float* x, float* gates, float* out) {
+    On on;
+    on->MixExperts(samples, experts, dim, on.In(x, experts * samples * dim), on.InOut(gates, samples * experts),
+                   on.InOut(out, samples * dim));
+  }
+  static void MixExpertsBackward(size_t samples, size_t experts, size_t dim, const float* x, const float* gates,
+                                 const float* dout, float* dgates, float* dx) {
+    On on;
+    on->MixExpertsBackward(samples, experts, dim, on.In(x, experts * samples * dim), on.In(gates, samples * experts),
+                           on.In(dout, samples * dim), on.InOut(dgates, samples * experts),
+                           on.InOut(dx, experts * samples * dim));
+  }
 };
 
 template <class Kind>
@@ -192,7 +204,9 @@ BackendRow CudaRow() {
           .max_fields = F::MaxFields,
           .max_fields_backward = F::MaxFieldsBackward,
           .dot_interaction = F::DotInteraction,
-          .dot_interaction_backward = F::DotInteractionBackward};
+          .dot_interaction_backward = F::DotInteractionBackward,
+          .mix_experts = F::MixExperts,
+          .mix_experts_backward = F::MixExpertsBackward};
 }
 
 }  // namespace lodestone::kernels

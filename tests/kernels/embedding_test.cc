@@ -464,8 +464,107 @@ TEST_P(InteractionTest, TakesSamplesThatNoSharedMemoryHolds) {
   ExpectClose(dx, want_dx, "gradients");
 }
 
+class MixtureTest : public EmbeddingTest {
+ protected:
+  // Calls check(samples, experts, dim, name); there is an expert at least.
+  template <class Check>
+  void ForMixtures(const Check& check) {
+    for (const size_t samples : {0, 1, 3, 17}) {
+      for (const size_t experts : {1, 2, 3, 5, 33}) {
+        for (const size_t dim : {0, 1, 3, 8, 17, 65, 150}) {
+          check(samples, experts, dim,
+                std::to_string(samples) + "x" + std::to_string(experts) + "x" + std::to_string(dim));
+        }
+      }
+    }
+  }
+
+  // In double: what a sample's logits become.
+  static std::vector<double> Gates(const std::vector<double>& logits) {
+    std::vector<double> gates;
+    double sum = 0;
+    for (const double logit : logits) sum += gates.emplace_back(std::exp(logit));
+    for (double& gate : gates) gate /= sum;
+    return gates;
+  }
+  static std::vector<double> RowOf(const std::vector<float>& x, size_t row, size_t cols) {
+    return {x.begin() + row * cols, x.begin() + (row + 1) * cols};
+  }
+};
+
+// Logits are below 4 in magnitude: differences of them below 8 are off by half a unit of 8, which e^x turns into 8
+// roundings of it in relation to itself, beside 2 of its own. Numerator, sum and quotient have them, and a sum of E
+// shares that is exact in double adds none.
+constexpr int kGateRoundings = 2 * (8 + 2) + 3;
+
+TEST_P(MixtureTest, WeighsExpertsByTheSoftmaxOfTheirGates) {
+  ForMixtures([&](size_t samples, size_t experts, size_t dim, const std::string& name) {
+    const std::vector<float> x = Random(experts * samples * dim), logits = Random(samples * experts, 4.0f);
+    std::vector<float> gates = logits, out(samples * dim, std::nanf(""));
+    std::vector<Exact> want_gates, want(samples * dim);
+    for (size_t s = 0; s < samples; ++s) {
+      const std::vector<double> exact = Gates(RowOf(logits, s, experts));
+      for (size_t e = 0; e < experts; ++e) {
+        want_gates.emplace_back().Add(exact[e], kGateRoundings);
+        for (size_t d = 0; d < dim; ++d) {
+          want[s * dim + d].Add(exact[e] * x[(e * samples + s) * dim + d], kGateRoundings + 1);
+        }
+      }
+    }
+    GetParam().mix_experts(samples, experts, dim, x.data(), gates.data(), out.data());
+    ExpectClose(gates, want_gates, name + " gates");
+    ExpectClose(out, want, name);
+  });
+}
+
+TEST_P(MixtureTest, BackwardIsItsDerivativeAndAddsToTheExperts) {
+  ForMixtures([&](size_t samples, size_t experts, size_t dim, const std::string& name) {
+    const std::vector<float> x = Random(experts * samples * dim), logits = Random(samples * experts, 4.0f);
+    const std::vector<float> dout = Random(samples * dim), before = Random(experts * samples * dim);
+    std::vector<float> gates = logits, out(samples * dim), dgates(samples * experts, std::nanf("")), dx = before;
+    GetParam().mix_experts(samples, experts, dim, x.data(), gates.data(), out.data());
+    GetParam().mix_experts_backward(samples, experts, dim, x.data(), gates.data(), dout.data(), dgates.data(),
+                                    dx.data());
+    std::vector<Exact> want_dx = StartAt(before), want(samples * experts);
+    for (size_t s = 0; s < samples; ++s) {
+      const auto loss = [&](const std::vector<double>& at) {
+        const std::vector<double> shares = Gates(at);
+        double sum = 0;
+        for (size_t e = 0; e < experts; ++e) {
+          for (size_t d = 0; d < dim; ++d) {
+            sum += shares[e] * dout[s * dim + d] * x[(e * samples + s) * dim + d];
+          }
+        }
+        return sum;
+      };
+      std::vector<double> row = RowOf(logits, s, experts);
+      const std::vector<double> exact = Gates(row);
+      for (size_t e = 0; e < experts; ++e) {
+        // Its terms are g_e p_e and g_e g_i p_i, sums of dim products each.
+        for (size_t i = 0; i < experts; ++i) {
+          for (size_t d = 0; d < dim; ++d) {
+            const double product = static_cast<double>(dout[s * dim + d]) * x[(i * samples + s) * dim + d];
+            const double factor = exact[e] * exact[i] + (i == e ? exact[e] : 0);
+            want[s * experts + e].AddWithMagnitude(0, std::abs(factor * product), 2 * kGateRoundings + 5);
+          }
+        }
+        // The third derivative of a sum of at most `dim` products below 1 that a softmax weighs is below dim.
+        constexpr double kStep = 0x1p-12;
+        want[s * experts + e].SetValue(CentralDifference(loss, row, e, kStep),
+                                       static_cast<double>(dim) * (kStep * kStep / 6 + 0x1p-50 / kStep));
+        for (size_t d = 0; d < dim; ++d) {
+          want_dx[(e * samples + s) * dim + d].Add(exact[e] * dout[s * dim + d], kGateRoundings + 1);
+        }
+      }
+    }
+    ExpectClose(dgates, want, name + " gates");
+    ExpectClose(dx, want_dx, name);
+  });
+}
+
 LODESTONE_ON_EVERY_BACKEND(EmbeddingTest);
 LODESTONE_ON_EVERY_BACKEND(InteractionTest);
+LODESTONE_ON_EVERY_BACKEND(MixtureTest);
 
 }  // namespace
 }  // namespace lodestone::kernels

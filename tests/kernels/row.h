@@ -51,6 +51,8 @@ struct BackendRow {
   decltype(&cpu::MaxFieldsBackward) max_fields_backward;
   decltype(&cpu::DotInteraction) dot_interaction;
   decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
+  decltype(&cpu::MixExperts) mix_experts;
+  decltype(&cpu::MixExpertsBackward) mix_experts_backward;
 };
 
 inline void PrintTo(const BackendRow& row, std::ostream* out) { *out << row.name; }

@@ -12,6 +12,7 @@ void ClearBatch(Batch* batch) {
   batch->groups.clear();
   batch->weights.clear();
   batch->candidates.clear();
+  batch->label_weights.clear();
 }
 
 void AppendSample(float label, const ParsedLine& sample, Batch* batch) {

@@ -52,6 +52,16 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
     parsed->label = label.text;
     parsed->label_column = label.column;
   }
+  parsed->labels.resize(layout_.labels.size());
+  for (size_t k = 0; k < layout_.labels.size(); ++k) {
+    const CsvField& field = fields[layout_.labels[k]];
+    double number = std::nan("");
+    const bool is_number = layout_.IsMissing(field.text) || ParseNumber(field.text, &number);
+    if (!is_number) error->message = layout_.NoLabel(k, field.text);
+    if (is_number && layout_.SetLabel(k, number, &parsed->labels[k], &error->message)) continue;
+    error->column = field.column;
+    return LineOutcome::kMalformed;
+  }
   parsed->numeric.clear();
   parsed->keys.clear();
   parsed->field_keys.clear();

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "worker/data/column_resolver.h"
 #include "worker/data/csv_split.h"
+#include "worker/data/line_parser.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
@@ -34,9 +35,10 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
   };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
   return (!config.label().empty() && named(config.label())) || (!config.group().empty() && named(config.group())) ||
-         (!config.weight().empty() && named(config.weight())) || any(config.numeric()) || any(config.categorical()) ||
-         any(config.ignore()) || any(config.missing_indicator()) || any_key(config.bucket()) ||
-         any_key(config.transform()) || any_key(config.multi()) || any_key(config.datetime());
+         (!config.weight().empty() && named(config.weight())) || any(config.labels()) || any(config.numeric()) ||
+         any(config.categorical()) || any(config.ignore()) || any(config.missing_indicator()) ||
+         any_key(config.bucket()) || any_key(config.transform()) || any_key(config.multi()) ||
+         any_key(config.datetime());
 }
 
 // Whether one of `specs` names column `index` of `columns` by its index.
@@ -230,11 +232,32 @@ absl::Status AddIndicators(const v1::CsvConfig& config, const ColumnResolver& re
   return absl::OkStatus();
 }
 
+// Takes the columns of csv.labels. Where they are optional they are not read, and those that the file lacks are left
+// out.
+absl::Status TakeLabels(const v1::CsvConfig& config, ColumnResolver* resolver, CsvLayout* layout) {
+  std::vector<std::string> specs(config.labels().begin(), config.labels().end());
+  if (layout->label_optional && layout->has_header) {
+    const std::vector<std::string>& names = layout->plain_names;
+    std::erase_if(specs, [&names](const std::string& spec) {
+      return std::find(names.begin(), names.end(), spec) == names.end();
+    });
+  }
+  std::vector<size_t> labels;
+  LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.labels", specs, Role::kLabel, &labels));
+  if (layout->label_optional) return absl::OkStatus();
+  if (labels.size() < 2) return resolver->Error("csv.labels names one column: take csv.label, or name several");
+  layout->labels = std::move(labels);
+  return absl::OkStatus();
+}
+
 absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, ColumnResolver* resolver,
                          CsvLayout* layout, std::vector<size_t>* numeric, Times* times) {
   std::vector<size_t> label;
   const std::vector<std::string>& names = layout->plain_names;
-  if (config.label().empty()) {
+  if (!config.labels().empty()) {
+    layout->label.reset();
+    LODESTONE_RETURN_IF_ERROR(TakeLabels(config, resolver, layout));
+  } else if (config.label().empty()) {
     layout->label.reset();
     layout->unlabelled = true;
   } else if (layout->label_optional && layout->has_header &&
@@ -255,7 +278,8 @@ absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, C
     LODESTONE_ASSIGN_OR_RETURN(const Columns weight, resolver->Find("csv.weight", config.weight()));
     if (weight.indices.size() != 1) return resolver->Error("csv.weight has to be one column");
     layout->weight = weight.indices[0];
-    if (layout->weight == layout->label) {
+    const auto& labels = layout->labels;
+    if (layout->weight == layout->label || std::find(labels.begin(), labels.end(), *layout->weight) != labels.end()) {
       return resolver->Error(absl::StrCat("csv.weight: ", layout->names[*layout->weight], " is the label"));
     }
   }
@@ -340,6 +364,18 @@ bool CsvLayout::SetWeight(double number, float* to, std::string* error) const {
   *error = std::isnan(number) ? absl::StrCat("the weight (", names[*weight], ") is missing")
                               : absl::StrCat(number, " in ", names[*weight],
                                              " is no weight: csv.weight takes finite numbers that are not negative");
+  return false;
+}
+
+std::string CsvLayout::NoLabel(size_t k, absl::string_view text) const {
+  return absl::StrCat(Quoted(text), " in ", names[labels[k]],
+                      " is no label: csv.labels takes 0, 1 and what is missing (csv.missing)");
+}
+
+bool CsvLayout::SetLabel(size_t k, double number, float* label, std::string* error) const {
+  *label = static_cast<float>(number);
+  if (number == 0 || number == 1 || std::isnan(number)) return true;
+  *error = NoLabel(k, absl::StrCat(number));
   return false;
 }
 

@@ -31,6 +31,7 @@ struct CsvLayout {
   std::vector<std::string>
       plain_names;                  // Of all columns: "age", or 3; those that two columns bear have the index added.
   std::optional<size_t> label = 0;  // Nothing: there is none.
+  std::vector<size_t> labels;       // Of several (csv.labels), where `label` is nothing; empty: there is one, or none.
   std::vector<NumericColumn> numeric;
   // Those of texts, then those of csv.bucket by name, or index, then those of csv.multi and csv.datetime likewise.
   std::vector<size_t> categorical;
@@ -51,6 +52,10 @@ struct CsvLayout {
   static float NumberOf(const NumericColumn& column, double x);
   // Sets a sample's weight; false, and *error says why, if the number is none. NaN: it is missing.
   bool SetWeight(double number, float* weight, std::string* error) const;
+  // Sets one of several labels, that of labels[k]; false, and *error says why, if the number is none. NaN: it is
+  // missing.
+  bool SetLabel(size_t k, double number, float* label, std::string* error) const;
+  std::string NoLabel(size_t k, absl::string_view text) const;
   bool IsMissing(absl::string_view text) const {
     if (text.empty()) return true;
     for (const std::string& m : missing) {

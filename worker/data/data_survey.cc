@@ -15,6 +15,7 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "worker/data/idx.h"
+#include "worker/data/label_counts.h"
 #include "worker/data/label_index.h"
 #include "worker/data/number.h"
 #include "worker/data/sample_reader.h"
@@ -129,8 +130,13 @@ class Survey {
     out_.samples_about =
         out_.whole ? out_.rows : static_cast<uint64_t>(static_cast<double>(out_.rows) * std::max(1.0, share));
     labels_.Finish();
-    labels_.FillSchema(&out_.schema);
-    labels_.Describe(&out_.schema.description);
+    if (counts_.has_value()) {
+      counts_->FillSchema(&out_.schema);
+      counts_->Describe(&out_.schema.description);
+    } else {
+      labels_.FillSchema(&out_.schema);
+      labels_.Describe(&out_.schema.description);
+    }
     const bool several_labels = out_.schema.class_names.size() > 1 || (numbers_ && least_label_ < greatest_label_);
     for (ColumnCount& column : columns_) out_.columns.push_back(column.Finish(out_.rows, several_labels));
     out_.keys = keys_.size();
@@ -157,6 +163,8 @@ class Survey {
     LODESTONE_RETURN_IF_ERROR(as_configured.Start(first));
     LODESTONE_RETURN_IF_ERROR(format_.Start(first));
     out_.schema = as_configured.schema();
+    const std::vector<std::string> labels = as_configured.LabelNames();
+    if (!labels.empty()) counts_.emplace(labels);
     v1::DataDescription& described = out_.schema.description;
     as_configured.Describe(&described);
     for (const auto& column : described.numeric()) {
@@ -192,9 +200,11 @@ class Survey {
         return absl::OkStatus();
       }
       float label = 0;
-      const bool is_sample = outcome == LineOutcome::kSample &&
-                             labels_.Add(parsed.label, &label, &error.message, /*held_out=*/false, parsed.weight);
+      const bool is_sample =
+          outcome == LineOutcome::kSample &&
+          (counts_.has_value() || labels_.Add(parsed.label, &label, &error.message, /*held_out=*/false, parsed.weight));
       if (is_sample) {
+        if (counts_.has_value()) counts_->Add(parsed.labels, parsed.weight);
         AddRow(parsed, label);
         continue;
       }
@@ -250,8 +260,8 @@ class Survey {
       if (outcome == LineOutcome::kBlank) break;
       float label = 0;
       // Labels that these rows do not have may stand in others.
-      const bool unknown =
-          outcome == LineOutcome::kSample && out_.whole && !labels_.Find(parsed.label, &label, &error.message);
+      const bool unknown = outcome == LineOutcome::kSample && out_.whole && !counts_.has_value() &&
+                           !labels_.Find(parsed.label, &label, &error.message);
       if (outcome == LineOutcome::kSample && !unknown) continue;
       if (unknown) error.column = parsed.label_column;
       if ((malformed += error.lines) > config_.bad_lines_max()) {
@@ -265,6 +275,7 @@ class Survey {
   const v1::DataConfig raw_;
   DataSurvey& out_;
   LabelIndex labels_;
+  std::optional<LabelCounts> counts_;  // Of several labels; nothing is said of what tells them.
   const uint64_t rows_max_;
   TextFormat format_;
   std::shared_ptr<const PixelTransform> pixels_;  // Of images.
@@ -283,8 +294,10 @@ class Survey {
 absl::StatusOr<DataSurvey> SurveyData(const v1::DataConfig& config, LabelKind kind, uint64_t rows_max) {
   DataSurvey out;
   LODESTONE_ASSIGN_OR_RETURN(out.found, FindData(config, /*with_test=*/true));
+  LODESTONE_RETURN_IF_ERROR(CheckLabelColumns(config, kind, nullptr));
   out.format_detected = config.format() == Format::AUTO;
-  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config));
+  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels,
+                             LabelIndex::Create(kind == LabelKind::kSeveral ? LabelKind::kNumber : kind, config));
   LODESTONE_RETURN_IF_ERROR(Survey(config, &out, std::move(labels), rows_max).Run());
   return out;
 }

@@ -19,6 +19,15 @@
 
 namespace lodestone::worker {
 
+// What is known of one of several labels, over the training files.
+struct LabelStatistics {
+  std::string name;        // Of its column.
+  uint64_t samples = 0;    // That have it,
+  uint64_t positives = 0;  // and where it is 1.
+  double weight = 0;       // The same by what samples count.
+  double positive_weight = 0;
+};
+
 // What every sample of a data set has. All workers find the same schema, whatever their partition.
 struct Schema {
   uint32_t numeric_count = 0;  // Numeric features per sample, always all there.
@@ -29,8 +38,9 @@ struct Schema {
   // Classes by label (loss other than squared): names as in the file, and training samples of each.
   std::vector<std::string> class_names;
   std::vector<uint64_t> class_counts;
-  std::vector<double> class_weights;  // Of samples with weights: their sum by class; empty: each counts 1.
-  double label_mean = 0;              // Over the training files; of numbers (squared loss) or of class indices.
+  std::vector<double> class_weights;    // Of samples with weights: their sum by class; empty: each counts 1.
+  std::vector<LabelStatistics> labels;  // Of samples with several; empty: they have one.
+  double label_mean = 0;                // Over the training files; of numbers (squared loss) or of class indices.
   // data.standardize_label: the deviation of the labels, by which a model divides them, less their mean; 0: it does
   // not.
   double label_deviation = 0;
@@ -46,7 +56,7 @@ struct Schema {
 // i * field_count + f, and has a key at least.
 struct Batch {
   size_t size = 0;
-  std::vector<float> labels;      // [size]: class index, or the number itself
+  std::vector<float> labels;      // [size]: class index, or the number itself; of several labels [labels, size]: 0 or 1
   std::vector<float> numeric;     // [size, numeric_count]
   std::vector<uint32_t> offsets;  // [size + 1], or [size * field_count + 1]
   std::vector<Key> keys;
@@ -56,6 +66,9 @@ struct Batch {
   // Of in-batch softmax (model/candidates.h), [2, size]: what is added to the score of each sample's item where it is a
   // candidate of the others, first in training, then in predictions; labels are candidates' indices then. Else empty.
   std::vector<float> candidates;
+  // Of several labels, [labels, size]: what each counts, the sample's weight, or 0 where the label is missing; empty:
+  // samples have one label, or none that is known.
+  std::vector<float> label_weights;
 
   // Null if each counts 1.
   const float* weights_or_null() const { return weights.empty() ? nullptr : weights.data(); }
@@ -79,8 +92,9 @@ class Dataset {
   }
 };
 
-// Whether labels are classes or numbers (squared loss).
-enum class LabelKind { kClass, kNumber };
+// Whether labels are classes or numbers (squared loss), or each sample has several that are 0, 1 or missing
+// (csv.labels).
+enum class LabelKind { kClass, kNumber, kSeveral };
 
 // Which part of the training data a worker keeps. Of each `count` samples in a row every partition has one, in an order
 // that is drawn for each of these rows: a fair sample, whatever period the file has (labels that alternate, a row per

@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "worker/data/line_parser.h"
 #include "worker/data/transform.h"
@@ -69,6 +70,19 @@ absl::Status CheckTime(const v1::DataDescription::TimePart& known, const TimeRul
       absl::StrCat(file, ": the model was trained with ", was, " of ", column, "; set csv.datetime as it was"));
 }
 
+// Whether the labels are the known ones, in their order, which is that of the model's outputs.
+absl::Status CheckLabels(const v1::DataDescription& known, const CsvLayout& layout, const std::string& file) {
+  if (known.labels_size() == 0 || layout.labels.empty()) return absl::OkStatus();
+  std::vector<std::string> was, is;
+  for (const auto& label : known.labels()) was.push_back(label.name());
+  for (const size_t column : layout.labels) is.push_back(layout.plain_names[column]);
+  const bool by_name = layout.has_header == known.header();
+  if (by_name ? was == is : was.size() == is.size()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      file, ": the model was trained on the labels [", absl::StrJoin(was, ", "), "], and the configuration says [",
+      absl::StrJoin(is, ", "), "]; set csv.labels as it was, or start the servers with another server.data_dir"));
+}
+
 }  // namespace
 
 absl::Status OtherTransform(absl::string_view file, const std::string& column, const std::string& known,
@@ -80,6 +94,7 @@ absl::Status OtherTransform(absl::string_view file, const std::string& column, c
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
   const bool by_name = layout->has_header && known.header();
+  LODESTONE_RETURN_IF_ERROR(CheckLabels(known, *layout, file));
   const auto is_plain = [](const auto& column) { return !column.has_time() && !column.indicates_missing(); };
   if (layout->numeric_by_default && absl::c_none_of(known.numeric(), is_plain)) {
     // All its features are dates or buckets: numbers that no configuration names are not among them.

@@ -18,6 +18,7 @@ namespace lodestone::worker {
 struct ParsedLine {
   absl::string_view label;     // As text; lives until the parser's next line.
   size_t label_column = 1;     // Byte within the line that the label begins at, from 1.
+  std::vector<float> labels;   // Of several labels (csv.labels): 0 or 1, NaN where one is missing; else empty.
   absl::string_view id;        // What names the sample, where a column does; lives as long.
   std::vector<float> numeric;  // Transformed as far as the line alone allows; NaN: missing, to be standardized.
   std::vector<Key> keys;

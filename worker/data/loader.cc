@@ -9,6 +9,7 @@
 #include "worker/data/generated_clicks.h"
 #include "worker/data/generated_ratings.h"
 #include "worker/data/idx.h"
+#include "worker/data/label_counts.h"
 #include "worker/data/text_loader.h"
 #include "worker/data/transform.h"
 
@@ -24,6 +25,12 @@ absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, 
   if (data.test_share() > 0) {
     return absl::InvalidArgumentError(
         "data.test_share is for files; generated data has data.generated.test_samples beside its training samples");
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckLabelColumns(data, labels, nullptr));
+  if (labels == LabelKind::kSeveral) {
+    return absl::InvalidArgumentError(
+        "generated samples have one label, and model.type: multitask takes several: name csv or parquet files in "
+        "data.train");
   }
   if (data.label_map_size() > 0) {
     return absl::InvalidArgumentError("data.label_map is for labels in files, but the data is generated");
@@ -84,6 +91,11 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
   LODESTONE_ASSIGN_OR_RETURN(FoundData found, FindData(config, limits.with_test));
   if (found.format != Format::IDX) {
     return LoadText(config, found.format, found.files, labels, partition, progress, known, limits);
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckLabelColumns(config, labels, known));
+  if (labels == LabelKind::kSeveral) {
+    return absl::InvalidArgumentError(absl::StrCat("csv.labels: images, as in ", found.files.train[0],
+                                                   ", have one label; name csv or parquet files in data.train"));
   }
   if (config.read() == Format::SHARE) {
     return absl::InvalidArgumentError(absl::StrCat("data.read: share is for text, Parquet and npy, and ",

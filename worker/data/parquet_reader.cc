@@ -74,8 +74,12 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   for (size_t g = 0; g < reader->group_; ++g) reader->first_row_ += groups[g].rows;
   std::vector<size_t> used = reader->layout_.categorical;
   for (const CsvLayout::NumericColumn& column : reader->layout_.numeric) used.push_back(column.index);
+  std::vector<std::optional<size_t>> single(reader->layout_.labels.begin(), reader->layout_.labels.end());
   for (const std::optional<size_t>& column :
        {reader->layout_.label, reader->layout_.id, reader->layout_.group, reader->layout_.weight}) {
+    single.push_back(column);
+  }
+  for (const std::optional<size_t>& column : single) {
     if (!column.has_value()) continue;
     if (reader->file_.metadata.columns[*column].is_list) {
       return reader->Annotated(
@@ -216,6 +220,20 @@ bool ParquetReader::ReadWeight(float* weight, std::string* error) {
     return false;
   }
   return layout_.SetWeight(number, weight, error);
+}
+
+bool ParquetReader::ReadLabels(std::vector<float>* labels, std::string* error) {
+  labels->resize(layout_.labels.size());
+  for (size_t k = 0; k < labels->size(); ++k) {
+    const size_t column = layout_.labels[k];
+    double number = std::nan("");
+    if (!IsMissing(column) && !NumberOf(Value(column), &number)) {
+      *error = layout_.NoLabel(k, TextOf(column, Value(column), &scratch_));
+      return false;
+    }
+    if (!layout_.SetLabel(k, number, &(*labels)[k], error)) return false;
+  }
+  return true;
 }
 
 void ParquetReader::MakeTranslations() {
@@ -359,6 +377,7 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
     parsed->group = GroupOf(IsMissing(group) ? "" : TextOf(group, Value(group), &scratch_));
   }
   if (layout_.weight.has_value() && !ReadWeight(&parsed->weight, &error->message)) return LineOutcome::kMalformed;
+  if (!ReadLabels(&parsed->labels, &error->message)) return LineOutcome::kMalformed;
   parsed->keys.clear();
   parsed->field_keys.clear();
   parsed->counted.clear();

@@ -70,6 +70,7 @@ class ParquetReader final : public SampleReader {
                   std::string* error);
   bool ReadKey(size_t field, const ParquetValueRef* value, Key* key, double* counted, std::string* error);
   bool ReadWeight(float* weight, std::string* error);
+  bool ReadLabels(std::vector<float>* labels, std::string* error);
   // Makes the translations of the dictionaries of a row group, and translates a batch by them.
   void MakeTranslations();
   void TranslateBatch();

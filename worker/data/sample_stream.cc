@@ -7,6 +7,7 @@
 #include "worker/data/batch_builder.h"
 #include "worker/data/criteo_npy.h"
 #include "worker/data/file_list.h"
+#include "worker/data/label_counts.h"
 
 namespace lodestone::worker {
 namespace {
@@ -64,15 +65,27 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
 absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::string>* ids) {
   ClearBatch(batch);
   ids->clear();
+  several_.clear();
   while (batch->size < max && batch->keys.size() < kKeysEnough && batch->numeric.size() < kNumbersEnough) {
     if (reader_ == nullptr) {
       LODESTONE_ASSIGN_OR_RETURN(const bool opened, OpenNext());
-      if (!opened) return absl::OkStatus();
+      if (!opened) break;
     }
     LODESTONE_ASSIGN_OR_RETURN(const bool read, ReadSample(batch, ids));
     if (!read) reader_.reset();
   }
+  if (!several_.empty()) PutSeveralLabels(batch);
   return absl::OkStatus();
+}
+
+void SampleStream::PutSeveralLabels(Batch* batch) const {
+  const size_t labels = several_.size() / batch->size;
+  batch->labels.resize(several_.size());
+  batch->label_weights.resize(several_.size());
+  for (size_t i = 0; i < batch->size; ++i) {
+    PutLabels({several_.data() + i * labels, labels}, batch->weights.empty() ? 1.0f : batch->weights[i], i, batch->size,
+              batch->labels.data(), batch->label_weights.data());
+  }
 }
 
 absl::StatusOr<bool> SampleStream::OpenNext() {
@@ -100,7 +113,9 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
   if (outcome == LineOutcome::kBlank) return false;
   if (outcome == LineOutcome::kMalformed) return ErrorAt(error);
   float label = 0;
-  if (options_.labels && !labels_.Find(parsed_.label, &label, &error.message)) {
+  const bool several = model_->data().labels_size() > 0;
+  if (options_.labels && several) several_.insert(several_.end(), parsed_.labels.begin(), parsed_.labels.end());
+  if (options_.labels && !several && !labels_.Find(parsed_.label, &label, &error.message)) {
     error.column = parsed_.label_column;
     return ErrorAt(error);
   }

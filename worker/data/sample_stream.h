@@ -53,6 +53,8 @@ class SampleStream {
   absl::StatusOr<std::unique_ptr<SampleReader>> OpenImageFile(const std::string& images) const;
   // Reads a sample; false at the end of the file.
   absl::StatusOr<bool> ReadSample(Batch* batch, std::vector<std::string>* ids);
+  // Gives the batch what several_ has.
+  void PutSeveralLabels(Batch* batch) const;
   absl::Status ErrorAt(const LineError& error) const;
 
   const v1::DataConfig config_;
@@ -67,6 +69,7 @@ class SampleStream {
   size_t file_ = 0;  // The next one.
   std::unique_ptr<SampleReader> reader_;
   ParsedLine parsed_;
+  std::vector<float> several_;  // Of several labels: those of the batch, sample by sample.
   uint64_t samples_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "worker/data/label_counts.h"
 
 namespace lodestone::worker {
 namespace {
@@ -30,13 +31,14 @@ uint64_t StoredDataset::OpenBytes() const {
   return open_.labels.size() * sizeof(float) + open_.numeric.size() * sizeof(float) +
          open_.offsets.size() * sizeof(uint64_t) + open_.keys.size() * sizeof(Key) +
          open_.values.size() * sizeof(float) + open_.groups.size() * sizeof(uint64_t) +
-         open_.field_keys.size() * sizeof(uint32_t) + open_.weights.size() * sizeof(float);
+         open_.field_keys.size() * sizeof(uint32_t) + open_.weights.size() * sizeof(float) +
+         open_.several.size() * sizeof(float);
 }
 
 uint64_t StoredDataset::BytesOf(const Chunk& chunk) const {
   return chunk.features * (sizeof(Key) + (chunk.has_values ? sizeof(float) : 0)) +
          chunk.samples *
-             (sizeof(float) * (1 + uint64_t{numeric_count_}) + sizeof(uint32_t) * uint64_t{fields_} +
+             (sizeof(float) * (1 + uint64_t{numeric_count_} + labels_) + sizeof(uint32_t) * uint64_t{fields_} +
               (sparse_ ? sizeof(uint64_t) : 0) + (grouped_ ? sizeof(uint64_t) : 0) + (weighted_ ? sizeof(float) : 0));
 }
 
@@ -44,6 +46,7 @@ void StoredDataset::Append(float label, const ParsedLine& sample) {
   LODESTONE_CHECK(sample.numeric.size() == numeric_count_);
   LODESTONE_CHECK(sparse_ || sample.keys.size() == keys_per_sample_);
   LODESTONE_CHECK(sample.field_keys.size() == fields_);
+  LODESTONE_CHECK(sample.labels.size() == labels_);
   if (open_.labels.size() == kChunkSamples) Seal();
   open_.labels.push_back(label);
   open_.numeric.insert(open_.numeric.end(), sample.numeric.begin(), sample.numeric.end());
@@ -59,6 +62,7 @@ void StoredDataset::Append(float label, const ParsedLine& sample) {
   if (grouped_) open_.groups.push_back(sample.group);
   open_.field_keys.insert(open_.field_keys.end(), sample.field_keys.begin(), sample.field_keys.end());
   if (weighted_) open_.weights.push_back(sample.weight);
+  open_.several.insert(open_.several.end(), sample.labels.begin(), sample.labels.end());
   ++size_;
 }
 
@@ -78,6 +82,7 @@ void StoredDataset::Seal() {
   at = Put(open_.values, at);
   at = Put(open_.field_keys, at);
   at = Put(open_.weights, at);
+  at = Put(open_.several, at);
   LODESTONE_CHECK(at == chunk.memory.get() + BytesOf(chunk));
   memory_bytes_ += BytesOf(chunk);
   chunks_.push_back(std::move(chunk));
@@ -90,6 +95,7 @@ void StoredDataset::Seal() {
   open_.groups.clear();
   open_.field_keys.clear();
   open_.weights.clear();
+  open_.several.clear();
 }
 
 StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) const {
@@ -102,6 +108,7 @@ StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) co
   view.values = chunk.has_values ? Take<float>(chunk.features, &at) : nullptr;
   view.field_keys = Take<uint32_t>(uint64_t{chunk.samples} * fields_, &at);
   view.weights = Take<float>(weighted_ ? chunk.samples : 0, &at);
+  view.several = Take<float>(uint64_t{chunk.samples} * labels_, &at);
   return view;
 }
 
@@ -115,6 +122,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
             .groups = open_.groups.data(),
             .field_keys = open_.field_keys.data(),
             .weights = open_.weights.data(),
+            .several = open_.several.data(),
             .raw = false};
   }
   const Chunk& chunk = chunks_[index];
@@ -126,7 +134,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
 void StoredDataset::KeepEverySecond() {
   // Without memory for a mapping there is none for samples either.
   if (spill_ != nullptr && !spill_->Map().ok()) throw std::bad_alloc();
-  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_, fields_ > 0, weighted_);
+  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_, fields_ > 0, weighted_, labels_);
   Batch batch;
   ParsedLine sample;
   for (uint64_t i = 0; i < size_; i += 2) {
@@ -138,7 +146,11 @@ void StoredDataset::KeepEverySecond() {
     for (uint32_t f = 0; f < fields_; ++f) sample.field_keys.push_back(batch.offsets[f + 1] - batch.offsets[f]);
     if (grouped_) sample.group = batch.groups[0];
     if (weighted_) sample.weight = batch.weights[0];
-    kept.Append(batch.labels[0], sample);
+    sample.labels.clear();
+    for (uint32_t k = 0; k < labels_; ++k) {
+      sample.labels.push_back(LabelOf(i, k));
+    }
+    kept.Append(labels_ > 0 ? 0 : batch.labels[0], sample);
   }
   size_ = kept.size_;
   memory_bytes_ = kept.memory_bytes_;
@@ -217,12 +229,15 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
   batch->values.clear();
   batch->groups.clear();
   batch->weights.clear();
+  batch->label_weights.clear();
   batch->offsets.assign(1, 0);
   for (uint64_t index : indices) {
     const View view = ViewOf(index / kChunkSamples);
     const uint64_t row = index % kChunkSamples;
     const float label = view.labels[row];
-    batch->labels.push_back(view.raw && !final_labels_.empty() ? final_labels_[static_cast<size_t>(label)] : label);
+    if (labels_ == 0) {
+      batch->labels.push_back(view.raw && !final_labels_.empty() ? final_labels_[static_cast<size_t>(label)] : label);
+    }
     const float* const numbers = view.numeric + row * numeric_count_;
     batch->numeric.insert(batch->numeric.end(), numbers, numbers + numeric_count_);
     if (view.raw && standardizer_.has_value()) {
@@ -233,6 +248,21 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
     if (weighted_) batch->weights.push_back(view.weights[row]);
     ReadOffsets(view, row, batch);
   }
+  if (labels_ > 0) ReadSeveralLabels(indices, batch);
+}
+
+void StoredDataset::ReadSeveralLabels(std::span<const uint64_t> indices, Batch* batch) const {
+  batch->labels.resize(indices.size() * labels_);
+  batch->label_weights.resize(indices.size() * labels_);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const View view = ViewOf(indices[i] / kChunkSamples);
+    PutLabels({view.several + indices[i] % kChunkSamples * labels_, labels_}, weighted_ ? batch->weights[i] : 1.0f, i,
+              indices.size(), batch->labels.data(), batch->label_weights.data());
+  }
+}
+
+float StoredDataset::LabelOf(uint64_t index, uint32_t k) const {
+  return ViewOf(index / kChunkSamples).several[index % kChunkSamples * labels_ + k];
 }
 
 void StoredDataset::WillRead(uint64_t first, uint64_t count) const {

@@ -24,16 +24,19 @@ class StoredDataset final : public Dataset {
  public:
   // `keys_per_sample` is what every sample has, unless `sparse`, or `several`: then each of so many fields has one and
   // more.
+  // `labels`: of samples with several; 0: they have one.
   StoredDataset(uint32_t numeric_count, uint32_t keys_per_sample, bool sparse, bool grouped = false,
-                bool several = false, bool weighted = false)
+                bool several = false, bool weighted = false, uint32_t labels = 0)
       : numeric_count_(numeric_count),
         keys_per_sample_(keys_per_sample),
         sparse_(sparse || several),
         grouped_(grouped),
         weighted_(weighted),
-        fields_(several ? keys_per_sample : 0) {}
+        fields_(several ? keys_per_sample : 0),
+        labels_(labels) {}
 
-  // Adds a sample. REQUIRES: as many numbers, keys and fields as given to the constructor.
+  // Adds a sample; `label` is not read where there are several. REQUIRES: as many numbers, keys, fields and labels as
+  // given to the constructor.
   void Append(float label, const ParsedLine& sample);
 
   // Removes the second of every two samples; those that stay are in memory. REQUIRES: before Finish.
@@ -78,6 +81,7 @@ class StoredDataset final : public Dataset {
     std::vector<uint64_t> groups;      // Only if grouped.
     std::vector<uint32_t> field_keys;  // [samples, fields_]
     std::vector<float> weights;        // Only if weighted.
+    std::vector<float> several;        // [samples, labels_]
   };
   struct View {
     const float* labels;
@@ -88,6 +92,7 @@ class StoredDataset final : public Dataset {
     const uint64_t* groups;
     const uint32_t* field_keys;
     const float* weights;
+    const float* several;
     bool raw;  // Labels and numbers are as they were appended.
   };
 
@@ -99,6 +104,9 @@ class StoredDataset final : public Dataset {
   View ViewOf(const Chunk& chunk, const char* at) const;
   void ReadKeys(const View& view, uint64_t row, Batch* batch) const;
   void ReadOffsets(const View& view, uint64_t row, Batch* batch) const;
+  void ReadSeveralLabels(std::span<const uint64_t> indices, Batch* batch) const;
+  // One of several labels of a sample, as it was appended.
+  float LabelOf(uint64_t index, uint32_t k) const;
 
   const uint32_t numeric_count_;
   const uint32_t keys_per_sample_;
@@ -106,6 +114,7 @@ class StoredDataset final : public Dataset {
   const bool grouped_;     // Samples have groups.
   const bool weighted_;    // Samples have weights.
   const uint32_t fields_;  // Whose numbers of keys are kept; 0: each has one.
+  const uint32_t labels_;  // Of samples with several; 0: they have one.
   uint64_t size_ = 0;
   uint64_t memory_bytes_ = 0;  // Of chunks_ that are in memory.
   bool has_values_ = false;    // Some chunk has values other than 1.

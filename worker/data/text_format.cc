@@ -63,6 +63,12 @@ absl::Status TextFormat::Start(const std::string& file) {
                                                    absl::AsciiStrToLower(Format::Format_Name(format_)),
                                                    " files have no column of weights; leave it out"));
   }
+  if (!has_columns() && !config_.csv().labels().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("csv.labels: samples of ",
+                                                   absl::AsciiStrToLower(Format::Format_Name(format_)),
+                                                   " files have one label, those of csv and parquet files may have "
+                                                   "several; give such files, or take another model.type"));
+  }
   if (format_ == Format::PARQUET && (config_.csv().skip_lines() > 0 || !config_.csv().comment().empty())) {
     return absl::InvalidArgumentError(
         absl::StrCat("csv.skip_lines and csv.comment are for text, and ", file, " is Parquet; leave them out"));
@@ -129,6 +135,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     description->set_skip_lines(config_.csv().skip_lines());
     description->set_comment(config_.csv().comment());
     if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
+    for (const std::string& name : LabelNames()) description->add_labels()->set_name(name);
     if (layout.group.has_value()) description->set_group(layout.plain_names[*layout.group]);
     if (layout.weight.has_value()) description->set_weight(layout.plain_names[*layout.weight]);
     for (const std::string& missing : layout.missing) description->add_missing(missing);
@@ -147,6 +154,13 @@ void TextFormat::Describe(v1::DataDescription* description) const {
       column.set_values_max(layout.multi[i].values_max);
     }
   }
+}
+
+std::vector<std::string> TextFormat::LabelNames() const {
+  std::vector<std::string> names;
+  if (!first_layout_.has_value()) return names;
+  for (const size_t column : first_layout_->labels) names.push_back(first_layout_->plain_names[column]);
+  return names;
 }
 
 size_t TextFormat::unknown_bounds() const {
@@ -236,6 +250,7 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", layout.names.size(), " columns, but ",
                                                    first.names.size(), " in the first training file"));
   }
+  LODESTONE_RETURN_IF_ERROR(check_count("label", layout.labels.size(), first.labels.size()));
   LODESTONE_RETURN_IF_ERROR(check_count("numeric", layout.numeric.size(), first.numeric.size()));
   LODESTONE_RETURN_IF_ERROR(check_count("categorical", layout.categorical.size(), first.categorical.size()));
   if (!layout.has_header || !first.has_header) return absl::OkStatus();

@@ -46,6 +46,8 @@ class TextFormat {
   bool grouped() const { return sparse_grouped_ || (first_layout_.has_value() && first_layout_->group.has_value()); }
   // Whether samples have weights, and of which column, as errors say it. After Start.
   bool weighted() const { return first_layout_.has_value() && first_layout_->weight.has_value(); }
+  // The names of several labels; empty: samples have one. After Start.
+  std::vector<std::string> LabelNames() const;
   std::string WeightColumn() const { return first_layout_->names[*first_layout_->weight]; }
   // Columns of csv.bucket whose bounds are not known, since they are those of the training files: ParsedLine::counted
   // has their numbers until they are set. After Start.

@@ -10,6 +10,7 @@
 #include "common/telemetry/log.h"
 #include "worker/data/bucket.h"
 #include "worker/data/kept_samples.h"
+#include "worker/data/label_counts.h"
 #include "worker/data/label_index.h"
 #include "worker/data/line_parser.h"
 #include "worker/data/sample_reader.h"
@@ -122,6 +123,11 @@ void ForgetCounts(Schema* schema) {
   schema->description.set_label_mean(0);
   schema->description.set_samples(0);
   for (auto& one : *schema->description.mutable_classes()) one.set_samples(0);
+  for (LabelStatistics& label : schema->labels) label = {.name = label.name};
+  for (auto& label : *schema->description.mutable_labels()) {
+    label.set_samples(0);
+    label.set_positives(0);
+  }
 }
 
 // Reads the training files for the bounds of csv.bucket, where these are theirs. `labels` has none yet.
@@ -136,7 +142,7 @@ absl::Status FindBounds(const v1::DataConfig& config, const std::vector<FilePart
   LODESTONE_RETURN_IF_ERROR(text.Read(parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
-    if (!labels.Add(line.label, &label, &error->message, held_out)) {
+    if (line.labels.empty() && !labels.Add(line.label, &label, &error->message, held_out)) {
       error->column = line.label_column;
       return absl::OkStatus();
     }
@@ -155,6 +161,8 @@ absl::Status FindBounds(const v1::DataConfig& config, const std::vector<FilePart
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
                                     LabelKind kind, Partition partition, const LoadProgress::Callback& callback,
                                     const v1::DataDescription* known, const SampleLimits& limits) {
+  const bool several = kind == LabelKind::kSeveral;
+  LODESTONE_RETURN_IF_ERROR(CheckLabelColumns(config, kind, known));
   const bool share = config.read() == v1::DataConfig::SHARE && partition.count > 1;
   std::vector<FilePart> train_parts = WholeFiles(files.train);
   if (share) {
@@ -165,13 +173,14 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   for (const FilePart& part : train_parts) sizes.push_back(part.bytes);
   for (const FilePart& part : test_parts) sizes.push_back(part.bytes);
   LoadProgress progress(callback, std::move(sizes));
-  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, known));
+  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(several ? LabelKind::kNumber : kind, config, known));
   TextFormat text_format(config, format, known);
   LODESTONE_RETURN_IF_ERROR(text_format.Start(files.train.at(0)));
   if (share && known == nullptr) LODESTONE_RETURN_IF_ERROR(CheckShare(config, kind, text_format));
   LODESTONE_RETURN_IF_ERROR(FindBounds(config, train_parts, labels, partition, &text_format));
   TextFiles text(config, &text_format);
   Standardizer standardizer(text_format.transforms(), known);
+  LabelCounts counts(text_format.LabelNames());
 
   SampleLimits kept_limits = limits;
   if (share) kept_limits.train_sample = 0;  // There are none but the partition's own.
@@ -179,17 +188,19 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   data.schema = text_format.schema();
   KeptSamples<StoredDataset> kept(config, kept_limits, 0, [&] {
     return std::make_unique<StoredDataset>(data.schema.numeric_count, data.schema.field_count, data.schema.sparse,
-                                           text_format.grouped(), !data.schema.pooling.empty(), text_format.weighted());
+                                           text_format.grouped(), !data.schema.pooling.empty(), text_format.weighted(),
+                                           static_cast<uint32_t>(text_format.LabelNames().size()));
   });
   uint64_t index = 0, trained = 0;  // Of all samples; of those, that are not held out.
   double train_weight = 0, test_weight = 0;
   LODESTONE_RETURN_IF_ERROR(text.Read(train_parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
-    if (!labels.Add(line.label, &label, &error->message, held_out, line.weight)) {
+    if (!several && !labels.Add(line.label, &label, &error->message, held_out, line.weight)) {
       error->column = line.label_column;
       return absl::OkStatus();
     }
+    if (several && !held_out) counts.Add(line.labels, line.weight);
     ++index;
     (held_out ? test_weight : train_weight) += line.weight;
     if (held_out) return limits.with_test ? kept.AddTest(label, line) : absl::OkStatus();
@@ -201,11 +212,16 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, trained));
   if (train_weight == 0) return NothingWeighs(text_format, files.train[0], "training");
   labels.Finish();
-  labels.FillSchema(&data.schema);
+  if (several) {
+    if (known == nullptr && !share) LODESTONE_RETURN_IF_ERROR(counts.Check(files.train[0]));
+    counts.FillSchema(&data.schema);
+  } else {
+    labels.FillSchema(&data.schema);
+  }
   standardizer.Finish();
   text_format.Describe(&data.schema.description);
   standardizer.Describe(&data.schema.description);
-  labels.Describe(&data.schema.description);
+  several ? counts.Describe(&data.schema.description) : labels.Describe(&data.schema.description);
   if (share && known == nullptr) ForgetCounts(&data.schema);
   const bool own_test = !files.test.empty();
   const auto finish = [&](StoredDataset* samples, bool test) {
@@ -213,7 +229,7 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   };
   LODESTONE_RETURN_IF_ERROR(text.Read(test_parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
-    if (!labels.Find(line.label, &label, &error->message)) {
+    if (!several && !labels.Find(line.label, &label, &error->message)) {
       error->column = line.label_column;
       return absl::OkStatus();
     }

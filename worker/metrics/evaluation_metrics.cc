@@ -75,6 +75,12 @@ double EvaluationMetrics::WeightedAuc(const Ranked& negatives, const Ranked& pos
   return twice / (2 * negatives.Weight() * positives.Weight());
 }
 
+EvaluationMetrics::EvaluationMetrics(Kind kind, std::vector<std::string> label_names)
+    : kind_(kind), label_names_(std::move(label_names)) {
+  LODESTONE_CHECK(label_names_.empty() || kind == Kind::kBinary);
+  for (size_t k = 0; k < label_names_.size(); ++k) of_labels_.emplace_back(kind);
+}
+
 void EvaluationMetrics::AddBinary(float prediction, float label, float weight) {
   const bool positive = label > 0.5f;
   if (std::isnan(prediction)) {
@@ -103,10 +109,35 @@ void EvaluationMetrics::AddLogits(size_t n, const Details& details, const float*
   }
 }
 
+void EvaluationMetrics::AddLabels(size_t n, const Details& details, const float* labels) {
+  LODESTONE_CHECK(details.logits != nullptr && details.label_weights != nullptr);
+  const size_t count = label_names_.size();
+  std::vector<float> probabilities, own_labels, weights;
+  std::vector<uint64_t> groups;
+  for (size_t k = 0; k < count; ++k) {
+    probabilities.clear(), own_labels.clear(), weights.clear(), groups.clear();
+    double loss_sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const float weight = details.label_weights[k * n + i], label = labels[k * n + i];
+      if (weight == 0) continue;
+      const double logit = details.logits[i * count + k], power = std::exp(-std::abs(logit));
+      loss_sum += weight * (std::max(logit, 0.0) - logit * label + std::log1p(power));
+      probabilities.push_back(static_cast<float>((logit < 0 ? power : 1) / (1 + power)));
+      own_labels.push_back(label);
+      weights.push_back(weight);
+      if (details.groups != nullptr) groups.push_back(details.groups[i]);
+    }
+    of_labels_[k].Add(weights.size(), probabilities.data(), own_labels.data(), loss_sum,
+                      {.groups = details.groups == nullptr ? nullptr : groups.data(), .weights = weights.data()});
+  }
+  for (size_t i = 0; i < n; ++i) weight_sum_ += details.weights == nullptr ? 1 : details.weights[i];
+}
+
 void EvaluationMetrics::Add(size_t n, const float* predictions, const float* labels, double loss_sum,
                             const Details& details) {
   samples_ += n;
   loss_sum_ += loss_sum;
+  if (!of_labels_.empty()) return AddLabels(n, details, labels);
   const bool ranks = kind_ == Kind::kRetrieval || (kind_ == Kind::kMulticlass && details.classes > kTopK);
   if (ranks && details.logits != nullptr) AddLogits(n, details, labels);
   for (size_t i = 0; i < n; ++i) {
@@ -136,7 +167,7 @@ void EvaluationMetrics::Add(size_t n, const float* predictions, const float* lab
 }
 
 void EvaluationMetrics::Merge(const EvaluationMetrics& other) {
-  LODESTONE_CHECK(kind_ == other.kind_);
+  LODESTONE_CHECK(kind_ == other.kind_ && label_names_ == other.label_names_);
   LODESTONE_CHECK(this != &other);
   samples_ += other.samples_;
   weight_sum_ += other.weight_sum_;
@@ -152,6 +183,7 @@ void EvaluationMetrics::Merge(const EvaluationMetrics& other) {
   ranked_ += other.ranked_;
   in_top_ += other.in_top_;
   reciprocal_ranks_ += other.reciprocal_ranks_;
+  for (size_t k = 0; k < of_labels_.size(); ++k) of_labels_[k].Merge(other.of_labels_[k]);
 }
 
 std::optional<double> EvaluationMetrics::Gauc() const {
@@ -179,6 +211,14 @@ EvaluationMetrics::Result EvaluationMetrics::Finish() const {
   result.weight = weight_sum_;
   if (weight_sum_ == 0) return result;
   result.loss = loss_sum_ / weight_sum_;
+  for (size_t k = 0; k < of_labels_.size(); ++k) {
+    const Result of_label = of_labels_[k].Finish();
+    if (of_label.weight == 0) continue;
+    for (const NamedMetric& metric : MetricsOf(of_label)) {
+      result.of_labels.push_back({label_names_[k] + "/" + metric.name, metric.value});
+    }
+  }
+  if (!of_labels_.empty()) return result;
   if (kind_ == Kind::kRegression) {
     result.rmse = std::sqrt(squared_error_sum_ / weight_sum_);
     result.mae = absolute_error_sum_ / weight_sum_;
@@ -221,12 +261,37 @@ std::vector<NamedMetric> MetricsOf(const EvaluationMetrics::Result& result) {
   add("recall_at_1", result.recall_at_1);
   add("recall_at_10", result.recall_at_10);
   add("mrr", result.mrr);
+  metrics.insert(metrics.end(), result.of_labels.begin(), result.of_labels.end());
   return metrics;
 }
 
-bool LowerIsBetter(const NamedMetric& metric) { return metric.name == "rmse" || metric.name == "loss"; }
+bool LowerIsBetter(const NamedMetric& metric) {
+  const std::string name = metric.name.substr(metric.name.rfind('/') + 1);  // All of it, if there is none.
+  return name == "rmse" || name == "mae" || name == "loss" || name == "normalized_entropy";
+}
+
+std::vector<std::string> JudgingMetrics(EvaluationMetrics::Kind kind, const std::vector<std::string>& label_names) {
+  if (!label_names.empty()) {
+    std::vector<std::string> names = {"loss"};
+    for (const std::string& label : label_names) {
+      for (const std::string& name : JudgingMetrics(kind, {})) names.push_back(label + "/" + name);
+    }
+    return names;
+  }
+  switch (kind) {
+    case EvaluationMetrics::Kind::kMulticlass:
+      return {"loss", "accuracy", "top5_accuracy"};
+    case EvaluationMetrics::Kind::kRegression:
+      return {"loss", "rmse", "mae"};
+    case EvaluationMetrics::Kind::kRetrieval:
+      return {"loss", "recall_at_1", "recall_at_10", "mrr"};
+    default:
+      return {"loss", "accuracy", "auc", "gauc", "normalized_entropy"};
+  }
+}
 
 NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Result& result) {
+  if (!result.of_labels.empty()) return {"loss", result.loss};
   const auto named = [](const char* name, const std::optional<double>& value) {
     return value ? NamedMetric{name, *value} : NamedMetric();
   };

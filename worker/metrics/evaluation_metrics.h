@@ -18,6 +18,12 @@
 
 namespace lodestone::worker {
 
+// One of a result's metrics.
+struct NamedMetric {
+  std::string name;  // "accuracy", "auc", "rmse"; of one of several labels "conversion/auc"; empty: there is none.
+  double value = 0;
+};
+
 class EvaluationMetrics {
  public:
   // The k of top-k accuracy, and of retrieval's recall.
@@ -61,19 +67,25 @@ class EvaluationMetrics {
     std::optional<double> recall_at_10;
     std::optional<double> mrr;
     double weight = 0;  // The samples' weights, each 1 where they have none.
+    // Of several labels: the metrics of each, of the samples that have it. `loss` is the mean over the samples of the
+    // sum of their labels' weighted losses, and there is nothing else.
+    std::vector<NamedMetric> of_labels;
   };
 
   // What some metrics need beside predictions and labels.
   struct Details {
-    const uint64_t* groups = nullptr;  // [n]: equal for samples of one group. Null: there are none.
-    const float* weights = nullptr;    // [n]: finite, not negative. Null: each counts 1.
-    const float* logits = nullptr;     // Multiclass: [n, classes]; retrieval: [n, candidates]. Null: not given.
-    size_t classes = 0;                // Or candidates.
+    const uint64_t* groups = nullptr;      // [n]: equal for samples of one group. Null: there are none.
+    const float* weights = nullptr;        // [n]: finite, not negative. Null: each counts 1.
+    const float* logits = nullptr;         // Multiclass: [n, classes]; retrieval: [n, candidates]. Null: not given.
+    size_t classes = 0;                    // Or candidates, or labels.
+    const float* label_weights = nullptr;  // Of several labels: Batch::label_weights, [labels, n].
   };
 
-  explicit EvaluationMetrics(Kind kind) : kind_(kind) {}
+  // `label_names`: of several labels, which are binary; else empty.
+  explicit EvaluationMetrics(Kind kind, std::vector<std::string> label_names = {});
 
-  // Adds n samples: their predictions and labels, and the weighted sum of their losses.
+  // Adds n samples: their predictions and labels, and the weighted sum of their losses. Of several labels `labels` is
+  // [labels, n], predictions are not read, and `details` must have logits, [n, labels], and label_weights.
   void Add(size_t n, const float* predictions, const float* labels, double loss_sum, const Details& details);
   void Add(size_t n, const float* predictions, const float* labels, double loss_sum) {
     Add(n, predictions, labels, loss_sum, Details());
@@ -108,6 +120,7 @@ class EvaluationMetrics {
   static double WeightedAuc(const Ranked& negatives, const Ranked& positives);
   void AddBinary(float prediction, float label, float weight);
   void AddLogits(size_t n, const Details& details, const float* labels);
+  void AddLabels(size_t n, const Details& details, const float* labels);
   std::optional<double> Gauc() const;
 
   const Kind kind_;
@@ -126,21 +139,19 @@ class EvaluationMetrics {
   double ranked_ = 0;                       // Multiclass, retrieval: samples that came with logits; and of those,
   double in_top_ = 0;                       // these are in the top kTopK, or kRecallK;
   double reciprocal_ranks_ = 0;             // and their 1 / place.
-};
-
-// One of a result's metrics.
-struct NamedMetric {
-  std::string name;  // "accuracy", "auc", "rmse"; empty: there is none.
-  double value = 0;
+  const std::vector<std::string> label_names_;
+  std::vector<EvaluationMetrics> of_labels_;  // Beside them.
 };
 
 // All metrics that a result has, in the order in which people read them: the loss first.
 std::vector<NamedMetric> MetricsOf(const EvaluationMetrics::Result& result);
 
 // The one that models with such predictions are judged by: auc (binary), accuracy (multiclass), rmse (regression) or
-// recall (retrieval, at 10 if there are logits). None if the result lacks it.
+// recall (retrieval, at 10 if there are logits); of several labels the loss. None if the result lacks it.
 NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Result& result);
 // Whether less of a metric is better.
 bool LowerIsBetter(const NamedMetric& metric);
+// The names of the metrics that say which of two such results is better.
+std::vector<std::string> JudgingMetrics(EvaluationMetrics::Kind kind, const std::vector<std::string>& label_names);
 
 }  // namespace lodestone::worker

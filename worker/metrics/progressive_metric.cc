@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace lodestone::worker {
 
@@ -28,7 +27,7 @@ void ProgressiveMetric::Update() {
   EvaluationMetrics metrics(kind_);
   metrics.Add(size_, predictions_.data(), labels_.data(), 0, {.weights = weighted_ ? weights_.data() : nullptr});
   NamedMetric value = JudgedBy(kind_, metrics.Finish());
-  if (!value.name.empty() && std::isfinite(value.value)) value_ = std::move(value);
+  if (!value.name.empty() && std::isfinite(value.value)) value_ = {prefix_ + value.name, value.value};
 }
 
 }  // namespace lodestone::worker

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "worker/metrics/evaluation_metrics.h"
@@ -19,8 +20,13 @@ class ProgressiveMetric {
   // So many samples it is computed of; older ones are forgotten.
   static constexpr size_t kSamplesMax = 8192;
 
-  explicit ProgressiveMetric(EvaluationMetrics::Kind kind)
-      : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax), weights_(kSamplesMax, 1.0f) {}
+  // `label`: of several labels the one that the predictions are of, which the metric's name begins with then.
+  explicit ProgressiveMetric(EvaluationMetrics::Kind kind, const std::string& label = "")
+      : kind_(kind),
+        prefix_(label.empty() ? "" : label + "/"),
+        predictions_(kSamplesMax),
+        labels_(kSamplesMax),
+        weights_(kSamplesMax, 1.0f) {}
 
   // After a step: its samples' predictions, made before it, and labels, as for EvaluationMetrics, and their weights
   // (null: each counts 1). Copies them.
@@ -35,6 +41,7 @@ class ProgressiveMetric {
 
  private:
   const EvaluationMetrics::Kind kind_;
+  const std::string prefix_;
   // The latest samples, in a ring.
   std::vector<float> predictions_;
   std::vector<float> labels_;

@@ -40,6 +40,7 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
   const size_t values = Add(batch.values.data(), batch.values.size());
   const size_t weights = Add(batch.weights.data(), batch.weights.size());
   const size_t candidates = Add(batch.candidates.data(), batch.candidates.size());
+  const size_t label_weights = Add(batch.label_weights.data(), batch.label_weights.size());
   kernels::FeatureOrder order;
   size_t feature = 0, sample = 0, chunk_begin = 0, chunk_row = 0, first_chunk = 0, end_chunk = 0;
   if (ordered_) {
@@ -73,7 +74,8 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
            At<float>(labels),
            keyed.row.size(),
            batch.weights.empty() ? nullptr : At<float>(weights),
-           batch.candidates.empty() ? nullptr : At<float>(candidates)};
+           batch.candidates.empty() ? nullptr : At<float>(candidates),
+           batch.label_weights.empty() ? nullptr : At<float>(label_weights)};
 }
 
 void DeviceBatch::Upload(std::span<const kernels::ScratchArray<float>> rows) {

@@ -19,11 +19,12 @@ struct BatchView {
   size_t size = 0;  // Samples. Where fields may have several keys, `sparse` has a field for each of its samples.
   size_t keys = 0;  // Distinct ones.
   kernels::SparseBatch sparse;
-  const float* numeric = nullptr;     // [size, numeric_count]
-  const float* labels = nullptr;      // [size]
-  size_t features = 0;                // Of all samples: the batch's keys, one by one.
-  const float* weights = nullptr;     // [size], or null: each counts 1.
-  const float* candidates = nullptr;  // [2, size] (Batch), or null.
+  const float* numeric = nullptr;        // [size, numeric_count]
+  const float* labels = nullptr;         // [size], or [labels, size].
+  size_t features = 0;                   // Of all samples: the batch's keys, one by one.
+  const float* weights = nullptr;        // [size], or null: each counts 1.
+  const float* candidates = nullptr;     // [2, size] (Batch), or null.
+  const float* label_weights = nullptr;  // [labels, size] (Batch), or null.
 };
 
 struct KeyedBatch {
@@ -45,7 +46,8 @@ struct KeyedBatch {
             batch.labels.data(),
             batch.keys.size(),
             batch.weights_or_null(),
-            batch.candidates.empty() ? nullptr : batch.candidates.data()};
+            batch.candidates.empty() ? nullptr : batch.candidates.data(),
+            batch.label_weights.empty() ? nullptr : batch.label_weights.data()};
   }
 };
 

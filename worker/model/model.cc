@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "kernels/flush_denormals.h"
+#include "worker/model/label_losses.h"
 #include "worker/model/model_description.h"
 #include "worker/model/pooled_fields.h"
 #include "worker/model/two_towers.h"
@@ -34,6 +35,7 @@ Model::Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend
   LODESTONE_CHECK(tables_[0].name() == kDescribedTable);
   for (const TermMaker& make : plan_.terms) terms_.push_back(make(plan_, backend_));
   if (plan_.two_tower.has_value()) towers_ = std::make_unique<TwoTowers>(plan_, backend_);
+  if (plan_.multitask.has_value()) label_losses_ = std::make_unique<LabelLosses>(plan_, backend_);
   if (!plan_.pooling.empty()) pooled_ = std::make_unique<PooledFields>(plan_, backend_);
 }
 
@@ -50,6 +52,11 @@ EvaluationMetrics::Kind Model::metrics_kind() const {
     default:
       return EvaluationMetrics::Kind::kBinary;
   }
+}
+
+EvaluationMetrics Model::NewMetrics() const {
+  return EvaluationMetrics(metrics_kind(),
+                           plan_.multitask.has_value() ? plan_.multitask->labels : std::vector<std::string>());
 }
 
 void Model::Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
@@ -86,6 +93,7 @@ double Model::Predict(const KeyedBatch& batch, const ParameterPointers& paramete
 }
 
 void Model::Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss) {
+  if (label_losses_ != nullptr) return label_losses_->Compute(batch, logits_.data(), dlogits, predictions, loss);
   switch (plan_.loss) {
     case v1::ModelConfig::IN_BATCH_SOFTMAX:
       return InBatchLoss(batch, dlogits != nullptr, dlogits, predictions, loss);

@@ -29,6 +29,7 @@
 
 namespace lodestone::worker {
 
+class LabelLosses;
 class PooledFields;
 class TwoTowers;
 
@@ -47,6 +48,8 @@ class Model {
   const ModelPlan& plan() const { return plan_; }
   kernels::Backend* backend() const { return backend_; }
   EvaluationMetrics::Kind metrics_kind() const;
+  // None so far, of what the model predicts.
+  EvaluationMetrics NewMetrics() const;
 
   // Queues the computation of the sum of the samples' losses and of the gradients of their mean and the penalty on rows
   // (model.l2, model.l2_per).
@@ -57,7 +60,8 @@ class Model {
                  const GradientPointers& gradients, float* predictions, double* loss);
   // Queues the computation of the sum of the samples' losses and of batch.size predictions: probability of class 1
   // (logistic), class index (softmax), number (squared), or score (in_batch_softmax, whose loss is that of the batch's
-  // candidates without a correction, and 0 of a batch without them; Gradients predicts candidates' indices).
+  // candidates without a correction, and 0 of a batch without them; Gradients predicts candidates' indices). Of several
+  // labels predictions are the first one's, `logits` has the others'; the loss is 0 of a batch without label_weights.
   void Predict(const BatchView& batch, const ParameterPointers& parameters, float* predictions, double* loss);
 
   // Of the last Predict, until the next call: each sample's outputs before the loss makes predictions of them,
@@ -99,11 +103,12 @@ class Model {
   kernels::Backend* const backend_;
 
   std::vector<std::unique_ptr<Term>> terms_;
-  std::unique_ptr<PooledFields> pooled_;  // Null if each field has one key.
-  std::unique_ptr<TwoTowers> towers_;     // Null unless plan_.two_tower.
-  kernels::ScratchArray<float> logits_;   // [samples, outputs]
-  kernels::ScratchArray<float> dlogits_;  // [samples, outputs]
-  kernels::ScratchArray<float> scaled_;   // [samples]: labels, where they are scaled.
+  std::unique_ptr<PooledFields> pooled_;       // Null if each field has one key.
+  std::unique_ptr<TwoTowers> towers_;          // Null unless plan_.two_tower.
+  std::unique_ptr<LabelLosses> label_losses_;  // Null unless plan_.multitask.
+  kernels::ScratchArray<float> logits_;        // [samples, outputs]
+  kernels::ScratchArray<float> dlogits_;       // [samples, outputs]
+  kernels::ScratchArray<float> scaled_;        // [samples]: labels, where they are scaled.
   // Where l2 counts samples.
   kernels::ScratchArray<float> sample_penalties_;  // [samples], or of each field
   kernels::ScratchArray<float> row_penalties_;     // [keys]

@@ -28,6 +28,8 @@ constexpr uint32_t kPairsFormat = 2;
 constexpr uint32_t kBucketFormat = 3;
 // Of one without towers, times and scaled labels.
 constexpr uint32_t kPoolingFormat = 4;
+// Of one with one label.
+constexpr uint32_t kTowersFormat = 5;
 
 // The oldest format that says all of such a model.
 uint32_t FormatOf(const v1::DataDescription& data, bool two_tower, bool numeric_pairs, bool normalizes) {
@@ -35,8 +37,9 @@ uint32_t FormatOf(const v1::DataDescription& data, bool two_tower, bool numeric_
     return std::any_of(columns.begin(), columns.end(), has);
   };
   const auto has_time = [](const auto& column) { return column.has_time(); };
+  if (data.labels_size() > 0) return kModelFormat;
   if (two_tower || data.label_deviation() > 0 || any(data.categorical(), has_time) || any(data.numeric(), has_time)) {
-    return kModelFormat;
+    return kTowersFormat;
   }
   if (any(data.categorical(), [](const auto& column) { return !column.pooling().empty(); }) ||
       any(data.numeric(), [](const auto& column) { return column.indicates_missing(); })) {
@@ -98,6 +101,23 @@ absl::Status CheckCross(const v1::ModelDescription::Cross& cross) {
   return cross.layers() > 0 ? absl::OkStatus() : BadDescription("the cross network has no layers");
 }
 
+absl::Status CheckMultitask(const v1::ModelDescription& description) {
+  const v1::ModelDescription::Multitask& multitask = description.multitask();
+  v1::MultitaskConfig::Structure structure;
+  if (!v1::MultitaskConfig::Structure_Parse(absl::AsciiStrToUpper(multitask.structure()), &structure)) {
+    return BadDescription(absl::StrCat("there is no multitask structure ", multitask.structure()));
+  }
+  if ((structure == v1::MultitaskConfig::MMOE) != (multitask.experts() > 0)) {
+    return BadDescription(absl::StrCat(multitask.experts(), " experts of ", multitask.structure()));
+  }
+  const int labels = description.data().labels_size();
+  if (labels < 2 || labels != static_cast<int>(description.outputs()) || labels != multitask.loss_weights_size()) {
+    return BadDescription(absl::StrCat(labels, " labels, ", description.outputs(), " outputs and ",
+                                       multitask.loss_weights_size(), " weights of losses"));
+  }
+  return description.hidden().empty() ? BadDescription("it has no hidden layers") : absl::OkStatus();
+}
+
 absl::Status Differs(const std::string& option, const std::string& was, const std::string& is) {
   return absl::FailedPreconditionError(
       absl::StrCat("the cluster holds a model of ", option, ": ", was, ", and the configuration says ", is, "; set ",
@@ -107,6 +127,25 @@ absl::Status Differs(const std::string& option, const std::string& was, const st
 std::string StructureName(const v1::CrossConfig& cross) {
   return Lower(v1::CrossConfig::Structure_Name(cross.structure()));
 }
+std::string StructureName(const v1::MultitaskConfig& multitask) {
+  return Lower(v1::MultitaskConfig::Structure_Name(multitask.structure()));
+}
+
+template <typename Items>
+std::string ListText(const Items& items) {
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+}
+
+absl::Status CheckContinues(const v1::ModelDescription::Multitask& known, const v1::MultitaskConfig& config) {
+  if (known.structure() != StructureName(config)) {
+    return Differs("model.multitask.structure", known.structure(), StructureName(config));
+  }
+  if (known.experts() > 0 && known.experts() != config.experts()) {
+    return Differs("model.multitask.experts", absl::StrCat(known.experts()), absl::StrCat(config.experts()));
+  }
+  const std::string was = ListText(known.tower_hidden()), is = ListText(config.tower_hidden());
+  return was == is ? absl::OkStatus() : Differs("model.multitask.tower_hidden", was, is);
+}
 
 }  // namespace
 
@@ -114,7 +153,8 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
                                    const std::vector<v1::TableSpec>& tables) {
   v1::ModelDescription description;
   const size_t tower_layers = plan.two_tower.has_value() ? plan.two_tower->user.layers.size() : 0;
-  const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() + tower_layers > 1;
+  const bool normalizes =
+      config.layer_norm() && (plan.multitask.has_value() || plan.mlp.size() + plan.bottom.size() + tower_layers > 1);
   description.set_format(FormatOf(schema.description, plan.two_tower.has_value(), plan.numeric_pairs, normalizes));
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
@@ -122,7 +162,8 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
   description.set_activation(Lower(ModelConfig::Activation_Name(config.activation())));
   description.set_outputs(plan.outputs);
   description.set_embedding_dim(plan.embedding_dim);
-  if (!plan.mlp.empty() || tower_layers > 0) *description.mutable_hidden() = config.hidden();
+  if (!plan.mlp.empty() || tower_layers > 0 || plan.multitask.has_value())
+    *description.mutable_hidden() = config.hidden();
   if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
   description.set_numeric_pairs(plan.numeric_pairs);
   description.set_layer_norm(normalizes);
@@ -138,6 +179,13 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
     towers.set_dim(plan.two_tower->dim);
     towers.set_temperature(plan.two_tower->temperature);
     towers.set_normalize(plan.two_tower->normalizes);
+  }
+  if (plan.multitask.has_value()) {
+    v1::ModelDescription::Multitask& multitask = *description.mutable_multitask();
+    multitask.set_structure(StructureName(config.multitask()));
+    multitask.set_experts(static_cast<uint32_t>(plan.multitask->experts));
+    *multitask.mutable_tower_hidden() = config.multitask().tower_hidden();
+    multitask.mutable_loss_weights()->Assign(plan.multitask->loss_weights.begin(), plan.multitask->loss_weights.end());
   }
   *description.mutable_data() = schema.description;
   description.mutable_prior()->Add(plan.prior.begin(), plan.prior.end());
@@ -172,6 +220,11 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
   if ((type == ModelConfig::TWOTOWER) != (loss == ModelConfig::IN_BATCH_SOFTMAX)) {
     return BadDescription(absl::StrCat("the loss ", description.loss(), " of a model of type ", description.type()));
   }
+  if ((type == ModelConfig::MULTITASK) != (description.data().labels_size() > 0)) {
+    return BadDescription(
+        absl::StrCat(description.data().labels_size(), " labels beside one, of a model of type ", description.type()));
+  }
+  if (type == ModelConfig::MULTITASK) LODESTONE_RETURN_IF_ERROR(CheckMultitask(description));
   LODESTONE_RETURN_IF_ERROR(CheckColumns(description.data()));
   if (type == ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(CheckTwoTower(description));
   if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
@@ -201,8 +254,7 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
     const v1::ModelDescription::TwoTower& was = known.two_tower();
     const v1::TwoTowerConfig& is = model.two_tower();
     const auto check_names = [](const char* option, const auto& before, const auto& now) {
-      const std::string a = absl::StrCat("[", absl::StrJoin(before, ", "), "]");
-      const std::string b = absl::StrCat("[", absl::StrJoin(now, ", "), "]");
+      const std::string a = ListText(before), b = ListText(now);
       return a == b ? absl::OkStatus() : Differs(option, a, b);
     };
     LODESTONE_RETURN_IF_ERROR(check_names("model.two_tower.user", was.user(), is.user()));
@@ -215,6 +267,7 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
                      is.normalize() ? "true" : "false");
     }
   }
+  if (known.has_multitask()) LODESTONE_RETURN_IF_ERROR(CheckContinues(known.multitask(), model.multitask()));
   if (!known.has_cross()) return absl::OkStatus();
   if (known.cross().layers() != model.cross().layers()) {
     return Differs("model.cross.layers", absl::StrCat(known.cross().layers()), absl::StrCat(model.cross().layers()));
@@ -264,6 +317,18 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
     towers.set_temperature(description.two_tower().temperature());
     towers.set_normalize(description.two_tower().normalize());
   }
+  if (description.has_multitask()) {
+    const v1::ModelDescription::Multitask& was = description.multitask();
+    v1::MultitaskConfig& multitask = *model.mutable_multitask();
+    v1::MultitaskConfig::Structure structure = v1::MultitaskConfig::SHARED_BOTTOM;
+    v1::MultitaskConfig::Structure_Parse(absl::AsciiStrToUpper(was.structure()), &structure);
+    multitask.set_structure(structure);
+    if (was.experts() > 0) multitask.set_experts(was.experts());
+    *multitask.mutable_tower_hidden() = was.tower_hidden();
+    for (int k = 0; k < was.loss_weights_size(); ++k) {
+      (*multitask.mutable_loss_weights())[description.data().labels(k).name()] = was.loss_weights(k);
+    }
+  }
   const v1::DataDescription& known = description.data();
   v1::DataConfig& data = *config.mutable_data();
   data.set_standardize_label(known.label_deviation() > 0);
@@ -281,7 +346,8 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   csv.set_delimiter(known.delimiter());
   if (known.skip_lines() > 0) csv.set_skip_lines(known.skip_lines());
   if (!known.comment().empty()) csv.set_comment(known.comment());
-  csv.set_label(known.label());
+  if (known.labels_size() == 0) csv.set_label(known.label());
+  for (const auto& label : known.labels()) csv.add_labels(label.name());
   *csv.mutable_missing() = known.missing();
   const auto add_time = [&csv](const auto& column, v1::DateTimeColumn::Feature feature) {
     const bool is_new = csv.datetime().count(column.name()) == 0;
@@ -341,6 +407,10 @@ Schema SchemaOf(const std::shared_ptr<const v1::ModelDescription>& description) 
   for (const auto& one : data.classes()) {
     schema.class_names.push_back(one.name());
     schema.class_counts.push_back(one.samples());
+  }
+  for (const auto& label : data.labels()) {
+    schema.labels.push_back({label.name(), label.samples(), label.positives(), static_cast<double>(label.samples()),
+                             static_cast<double>(label.positives())});
   }
   schema.label_mean = data.label_mean();
   schema.label_deviation = data.label_deviation();

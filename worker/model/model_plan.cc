@@ -16,6 +16,7 @@
 #include "worker/model/linear.h"
 #include "worker/model/mlp_model.h"
 #include "worker/model/model_description.h"
+#include "worker/model/multitask.h"
 #include "worker/model/step_order.h"
 #include "worker/model/two_towers.h"
 #include "worker/model/widedeep.h"
@@ -36,7 +37,20 @@ absl::Status Invalid(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
 }
 
+absl::Status PlanLabels(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
+  if (config.loss() != ModelConfig::AUTO && config.loss() != ModelConfig::LOGISTIC) {
+    return DoesNotFit(config, " has the logistic loss of each label; leave model.loss out");
+  }
+  if (schema.labels.size() < 2) {
+    return DoesNotFit(config, " takes samples with several labels; name their columns in data.csv.labels");
+  }
+  plan->loss = ModelConfig::LOGISTIC;
+  plan->outputs = static_cast<uint32_t>(schema.labels.size());
+  return absl::OkStatus();
+}
+
 absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
+  if (config.type() == ModelConfig::MULTITASK) return PlanLabels(config, schema, plan);
   const size_t classes = schema.class_names.size();
   plan->loss = config.loss();
   const bool two_tower = config.type() == ModelConfig::TWOTOWER;
@@ -90,6 +104,8 @@ absl::Status PlanType(const v1::Config& whole, const Schema& schema, ModelPlan* 
       return PlanDcn(config, schema, plan);
     case ModelConfig::TWOTOWER:
       return PlanTwoTower(whole, schema, plan);
+    case ModelConfig::MULTITASK:
+      return PlanMultitask(config, schema, plan);
   }
   return DoesNotFit(config, " is unknown");
 }
@@ -102,6 +118,13 @@ void PlanBias(const Schema& schema, ModelPlan* plan) {
     return;
   }
   // One half is added to every count, so that a class without samples stays finite.
+  if (plan->multitask.has_value()) {
+    for (const LabelStatistics& label : schema.labels) {
+      const double negative = label.weight - label.positive_weight;
+      plan->prior.push_back(static_cast<float>(std::log((label.positive_weight + 0.5) / (negative + 0.5))));
+    }
+    return;
+  }
   std::vector<double> counts(schema.class_names.size(), 0.5);
   double total = 0;
   for (size_t c = 0; c < counts.size(); ++c) {
@@ -246,6 +269,7 @@ size_t ModelPlan::TableIndex(const std::string& name) const {
 }
 
 LabelKind LabelsOf(const ModelConfig& config) {
+  if (config.type() == ModelConfig::MULTITASK) return LabelKind::kSeveral;
   const bool number = config.type() == ModelConfig::TWOTOWER || config.loss() == ModelConfig::SQUARED ||
                       (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
   return number ? LabelKind::kNumber : LabelKind::kClass;

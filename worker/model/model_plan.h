@@ -1,6 +1,7 @@
 // The plan of a configured model for given data: its terms and their sizes, its loss, and the tables that hold its
 // parameters. A model type is a function that checks the data and adds its tables and terms: one source each
-// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h, two_towers.h), which PlanModel chooses from.
+// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h, two_towers.h, multitask.h), which PlanModel
+// chooses from.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -75,10 +76,18 @@ struct TwoTowerPlan {
   bool normalizes = false;
 };
 
+struct MultitaskPlan {
+  std::vector<std::string> labels;
+  size_t experts = 0;               // 0: there is one shared bottom.
+  std::vector<DenseLayer> shared;   // Of the bottom, or of each expert.
+  std::vector<DenseLayer> tower;    // Of each label.
+  std::vector<float> loss_weights;  // By label.
+};
+
 struct ModelPlan {
   v1::ModelConfig::Type type = v1::ModelConfig::LINEAR;
   v1::ModelConfig::Loss loss = v1::ModelConfig::LOGISTIC;  // Never AUTO.
-  uint32_t outputs = 1;                                    // Classes (softmax), or 1.
+  uint32_t outputs = 1;                                    // Classes (softmax), labels (multitask), or 1.
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
   std::vector<v1::MultiColumn::Pooling> pooling;  // Schema's.
@@ -96,12 +105,15 @@ struct ModelPlan {
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
   std::optional<TwoTowerPlan> two_tower;
+  std::optional<MultitaskPlan> multitask;
 
   float bias = 0;  // Where table "bias" [outputs] starts.
   // What the model's outputs are numbers of: label_mean + label_deviation * output (squared); 0: the outputs are.
   double label_mean = 0;
   double label_deviation = 0;
-  std::vector<float> prior;  // [outputs]: a constant beside the bias, the classes' log shares (softmax); or empty.
+  // [outputs]: a constant beside the bias, the classes' log shares (softmax) or the labels' log odds (multitask); or
+  // empty.
+  std::vector<float> prior;
   float l2 = 0;
   v1::ModelConfig::L2Per l2_per = v1::ModelConfig::BATCH;
   float dropout = 0;
@@ -119,7 +131,7 @@ struct ModelPlan {
   size_t TableIndex(const std::string& name) const;
 };
 
-// Whether the labels of the model that `config` describes are classes or numbers.
+// Whether the labels of the model that `config` describes are classes or numbers, or several.
 LabelKind LabelsOf(const v1::ModelConfig& config);
 
 // INVALID_ARGUMENT, saying what to change, if the model makes no sense on such data, or is not the one that

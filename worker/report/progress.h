@@ -20,9 +20,11 @@ namespace lodestone::worker {
 
 class Progress {
  public:
-  // `kind`: of the model's predictions. `device`: what computes, kernels::Backend::name(). The others must outlive it.
-  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& device)
-      : client_(client), time_(time), metric_(kind) {
+  // `kind`: of the model's predictions; `label`: of several labels the one that they are of. `device`: what computes,
+  // kernels::Backend::name(). The others must outlive it.
+  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& device,
+           const std::string& label = "")
+      : client_(client), time_(time), metric_(kind, label) {
     progress_.set_device(device);
   }
 

@@ -12,16 +12,16 @@ namespace {
 
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
 
+std::string Quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string MetricsJson(const EvaluationMetrics::Result& result) {
   std::string json = absl::StrCat("{\"samples\": ", result.samples);
   for (const NamedMetric& metric : MetricsOf(result)) {
-    absl::StrAppend(&json, ", \"", metric.name, "\": ", Number(metric.value));
+    absl::StrAppend(&json, ", ", Quoted(metric.name), ": ", Number(metric.value));
   }
   return json + "}";
-}
-
-std::string Quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 // {"bias": {"pushes": 8, "mean": 1.5, "own": 1, "p50": 1, "p90": 2, "max": 3}, ...}

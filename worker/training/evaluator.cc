@@ -9,6 +9,7 @@
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
+#include "worker/training/label_logits.h"
 #include "worker/training/parameters.h"
 
 namespace lodestone::worker {
@@ -43,7 +44,8 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
       },
       {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
        .backend = context_.model->backend()});
-  EvaluationMetrics metrics(context_.model->metrics_kind());
+  EvaluationMetrics metrics = context_.model->NewMetrics();
+  LabelLogits label_logits(context_.model);
   std::vector<float> predictions;
   uint64_t done = 0;
   while (true) {
@@ -55,7 +57,9 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
     predictions.resize(batch.size);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
                                context_.compute->Predict(*item, *context_.parameters, predictions.data()));
-    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss, context_.compute->DetailsOf(batch));
+    EvaluationMetrics::Details details = context_.compute->DetailsOf(batch);
+    LODESTONE_RETURN_IF_ERROR(label_logits.SetIn(batch, &details));
+    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss, details);
     done += batch.size;
     pipeline.Release();
     on_progress(done);

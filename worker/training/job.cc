@@ -151,7 +151,8 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
-  Progress progress(client, time, model->metrics_kind(), backend->name());
+  Progress progress(client, time, model->metrics_kind(), backend->name(),
+                    model->plan().multitask.has_value() ? model->plan().multitask->labels[0] : "");
   TrainingContext context{.config = &config,
                           .client = client,
                           .data = &data,

@@ -339,7 +339,9 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const size_t samples = item.keyed.batch.size;
   const Batch& batch = item.keyed.batch;
   const float* const weights = batch.weights_or_null();
-  context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(), weights);
+  // Of several labels: the first one's.
+  context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(),
+                               batch.label_weights.empty() ? weights : batch.label_weights.data());
   loss_trend_->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
   const double weight_sum = batch.weight_sum();
   computed.outputs = context_.compute->outputs();

@@ -15,6 +15,7 @@
 #include "worker/report/results.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
+#include "worker/training/label_logits.h"
 #include "worker/training/parameters.h"
 
 namespace lodestone::worker {
@@ -26,6 +27,32 @@ std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t 
   std::vector<const TableHandle*> tables;
   for (size_t t = begin; t < end; ++t) tables.push_back(&(*context.tables)[t]);
   return tables;
+}
+
+// INVALID_ARGUMENT, naming those there are, if no validation of the model has such a metric; empty: it chooses.
+absl::Status CheckMetric(const std::string& name, const Model& model) {
+  const auto& multitask = model.plan().multitask;
+  const std::vector<std::string> names =
+      JudgingMetrics(model.metrics_kind(), multitask.has_value() ? multitask->labels : std::vector<std::string>());
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("train.validate.metric: the model has no metric \"", name,
+                                                 "\" to be judged by; take one of ", absl::StrJoin(names, ", ")));
+}
+
+// The metric of a validation that it is judged by.
+absl::StatusOr<NamedMetric> Judge(const std::string& name, EvaluationMetrics::Kind kind,
+                                  const EvaluationMetrics::Result& result) {
+  if (name.empty()) {
+    const NamedMetric judged_by = JudgedBy(kind, result);
+    return judged_by.name.empty() ? NamedMetric{"loss", result.loss} : judged_by;
+  }
+  for (const NamedMetric& metric : MetricsOf(result)) {
+    if (metric.name == name) return metric;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "train.validate.metric: the validated samples have no ", name,
+      ": it needs other ones than they are (an auc both classes, a gauc csv.group); take another metric, or "
+      "more samples (train.validate.samples_max)"));
 }
 
 void Set(const NamedMetric& metric, v1::ValidationMetric* to) {
@@ -56,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingConte
     return absl::InvalidArgumentError(
         "train.validate needs held-out samples: name files in data.test, or set data.test_share");
   }
+  LODESTONE_RETURN_IF_ERROR(CheckMetric(context.config->train().validate().metric(), *context.model));
   return std::unique_ptr<Validator>(new Validator(context));
 }
 
@@ -99,8 +127,8 @@ absl::Status Validator::Validate(uint64_t steps) {
   validation.set_seconds(begin);
   validation.set_duration_seconds(Seconds() - begin);
   validation.set_validated(result.samples);
-  NamedMetric judged_by = JudgedBy(context_.model->metrics_kind(), result);
-  if (judged_by.name.empty()) judged_by = {"loss", result.loss};
+  LODESTONE_ASSIGN_OR_RETURN(const NamedMetric judged_by,
+                             Judge(config_.metric(), context_.model->metrics_kind(), result));
   Set(judged_by, validation.mutable_judged_by());
   validation.set_lower_is_better(LowerIsBetter(judged_by));
   for (const NamedMetric& metric : MetricsOf(result)) Set(metric, validation.add_metrics());
@@ -199,7 +227,8 @@ void Validator::FillItem(size_t begin, size_t count) {
 }
 
 absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
-  EvaluationMetrics metrics(context_.model->metrics_kind());
+  EvaluationMetrics metrics = context_.model->NewMetrics();
+  LabelLogits label_logits(context_.model);
   std::vector<float> predictions;
   for (size_t at = 0; at < frozen_->samples.size(); at += kValidationBatchSize) {
     if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during a validation");
@@ -210,7 +239,9 @@ absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
     predictions.resize(count);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
                                frozen_->compute.Predict(frozen_->item, frozen_->parameters, predictions.data()));
-    metrics.Add(count, predictions.data(), batch.labels.data(), loss, frozen_->compute.DetailsOf(batch));
+    EvaluationMetrics::Details details = frozen_->compute.DetailsOf(batch);
+    LODESTONE_RETURN_IF_ERROR(label_logits.SetIn(batch, &details));
+    metrics.Add(count, predictions.data(), batch.labels.data(), loss, details);
   }
   return metrics.Finish();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/data/dataset.h"
+#include "worker/data/label_counts.h"
 
 namespace lodestone::worker {
 
@@ -17,6 +18,7 @@ class MemoryDataset final : public Dataset {
     std::vector<float> numeric;
     std::vector<Key> keys;
     std::vector<float> values;  // Beside keys; empty in all samples: all 1.
+    std::vector<float> labels;  // Several, NaN where one is missing; empty in all samples: there is one.
   };
 
   explicit MemoryDataset(std::vector<Sample> samples) : samples_(std::move(samples)) {}
@@ -33,6 +35,13 @@ class MemoryDataset final : public Dataset {
       batch->keys.insert(batch->keys.end(), sample.keys.begin(), sample.keys.end());
       batch->values.insert(batch->values.end(), sample.values.begin(), sample.values.end());
       batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
+    }
+    const size_t several = samples_.empty() ? 0 : samples_[0].labels.size();
+    if (several == 0) return;
+    batch->labels.resize(indices.size() * several);
+    batch->label_weights.resize(indices.size() * several);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      PutLabels(samples_[indices[i]].labels, 1, i, indices.size(), batch->labels.data(), batch->label_weights.data());
     }
   }
 

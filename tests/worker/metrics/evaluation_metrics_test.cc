@@ -44,6 +44,41 @@ TEST(EvaluationMetrics, BinaryScoresAreAsComputedByHand) {
   EXPECT_FALSE(result.rmse.has_value());
 }
 
+TEST(EvaluationMetrics, OfSeveralLabelsAreThoseOfTheSamplesThatHaveEach) {
+  // Sample 1 has no conversion. Probabilities are 0.75, 0.25 and 0.5.
+  const float up = std::log(3.0f);
+  const std::vector<float> logits = {up, 0, -up, up, 0, -up}, labels = {1, 0, 0, 1, 0, 0};
+  const std::vector<float> label_weights = {1, 1, 1, 1, 0, 1};
+  EvaluationMetrics metrics(Kind::kBinary, {"click", "conversion"});
+  EvaluationMetrics other(Kind::kBinary, {"click", "conversion"});
+  const auto add = [&](EvaluationMetrics* to) {
+    to->Add(3, nullptr, labels.data(), 6,
+            {.logits = logits.data(), .classes = 2, .label_weights = label_weights.data()});
+  };
+  add(&metrics);
+  add(&other);
+  metrics.Merge(other);
+  const EvaluationMetrics::Result result = metrics.Finish();
+  EXPECT_EQ(result.samples, 6u);
+  EXPECT_EQ(result.loss, 2);
+  EXPECT_FALSE(result.auc || result.accuracy);
+  const auto value = [&](const std::string& name) {
+    for (const NamedMetric& metric : MetricsOf(result)) {
+      if (metric.name == name) return metric.value;
+    }
+    return std::nan("");
+  };
+  const double quarter = std::log(4 / 3.0), half = std::log(2.0);
+  EXPECT_NEAR(value("click/loss"), (2 * quarter + half) / 3, 1e-6);
+  EXPECT_EQ(value("click/auc"), 1);
+  EXPECT_NEAR(value("conversion/loss"), (half + quarter) / 2, 1e-6) << "of two samples";
+  EXPECT_EQ(value("conversion/auc"), 1);
+  EXPECT_EQ(MetricsOf(result)[0].name, "loss");
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).name, "loss");
+  EXPECT_TRUE(LowerIsBetter({"conversion/loss", 1}));
+  EXPECT_FALSE(LowerIsBetter({"loss/auc", 1}));
+}
+
 // NumPy: p = [.8, .4, .3, .1, .1], y = [1, 1, 0, 0, 0]; loss = -(y*log(p) + (1-y)*log(1-p)).mean() = 0.3413661;
 // loss / -(.4*log(.4) + .6*log(.6)) = 0.5072216; p.mean() / y.mean() = 0.85.
 TEST(EvaluationMetrics, NormalizedEntropyAndCalibrationAreAsComputedWithNumPy) {

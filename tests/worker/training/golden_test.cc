@@ -1,5 +1,6 @@
 // Ten steps of each kind of model, on the CPU and on a CUDA device: their losses are those that the first version had,
 // each backend repeats its own to the bit, and all gradients of the device are the CPU's but for rounding.
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <ostream>
@@ -71,6 +72,12 @@ LoadedData DataOf(const Case& c) {
     data.schema.class_names.push_back(std::to_string(k));
     data.schema.class_counts.push_back(100);
   }
+  if (c.type == ModelConfig::MULTITASK) {
+    for (const char* name : {"click", "cart", "conversion"}) {
+      data.schema.labels.push_back({name, 100, 50, 100, 50});
+      data.schema.description.add_labels()->set_name(name);
+    }
+  }
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < kGoldenSteps * kGoldenBatch; ++i) {
     MemoryDataset::Sample& sample = samples.emplace_back();
@@ -83,6 +90,12 @@ LoadedData DataOf(const Case& c) {
     }
     const double score = sample.numeric[0] + (fields ? static_cast<double>(sample.keys[0]) / 3 - 0.3 : 0);
     sample.label = static_cast<float>(score < -0.2 ? 0 : score < 0.3 || c.classes == 2 ? 1 : 2);
+    if (c.type != ModelConfig::MULTITASK) continue;
+    // A label that follows from another number too, and one that every fourth sample lacks.
+    sample.labels = {sample.label, sample.label > 0 && sample.numeric[1] > 0 ? 1.0f : 0.0f,
+                     i % 4 == 0    ? std::nanf("")
+                     : score > 0.3 ? 1.0f
+                                   : 0.0f};
   }
   data.train = std::make_unique<MemoryDataset>(std::move(samples));
   for (uint32_t f = 0; f < data.schema.field_count; ++f) {
@@ -296,6 +309,28 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                                 for (const char* name : {"f1", "f2", "n1", "n3"}) towers.add_item(name);
                                                 towers.set_dim(6);
                                                 towers.set_temperature(1);
+                                              }},
+                                         Case{"MultitaskSharedBottom",
+                                              ModelConfig::MULTITASK,
+                                              2,
+                                              {1.637985017, 1.665951294, 1.518194991, 1.444200116, 1.527625696,
+                                               1.377984666, 1.411659970, 1.317874449, 1.311453369, 1.340341567},
+                                              true,
+                                              [](ModelConfig* model) {
+                                                model->mutable_multitask()->add_tower_hidden(6);
+                                                (*model->mutable_multitask()->mutable_loss_weights())["cart"] = 0.5f;
+                                              }},
+                                         Case{"MultitaskMmoe",
+                                              ModelConfig::MULTITASK,
+                                              2,
+                                              {1.947878196, 1.875711672, 1.872595146, 1.726365287, 1.893731181,
+                                               1.635536808, 1.757911686, 1.646332905, 1.623783686, 1.650252382},
+                                              true,
+                                              [](ModelConfig* model) {
+                                                v1::MultitaskConfig& multitask = *model->mutable_multitask();
+                                                multitask.set_structure(v1::MultitaskConfig::MMOE);
+                                                multitask.set_experts(3);
+                                                multitask.add_tower_hidden(6);
                                               }}),
                          [](const auto& test) { return test.param.name; });
 

@@ -22,6 +22,11 @@ float LargestShare(std::span<const float> logits) {
   return static_cast<float>(1 / SumOfExponentials(logits, *std::max_element(logits.begin(), logits.end())));
 }
 
+float Sigmoid(double logit) {
+  const double power = std::exp(-std::abs(logit));
+  return static_cast<float>((logit < 0 ? power : 1) / (1 + power));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Create(std::shared_ptr<const v1::ModelDescription> description) {
@@ -37,10 +42,18 @@ double Predictor::Predict(const worker::KeyedBatch& batch, const BatchParameters
                           float* scores) {
   const double loss = model_->Predict(batch, parameters.pointers, predictions);
   const size_t outputs = model_->plan().outputs;
+  if (model_->plan().multitask.has_value()) {
+    for (size_t i = 0; i < batch.batch.size * outputs; ++i) scores[i] = Sigmoid(model_->logits()[i]);
+    return loss;
+  }
   for (size_t i = 0; i < batch.batch.size; ++i) {
     scores[i] = outputs == 1 ? predictions[i] : LargestShare({model_->logits() + i * outputs, outputs});
   }
   return loss;
+}
+
+size_t Predictor::scores_per_sample() const {
+  return model_->plan().multitask.has_value() ? model_->plan().outputs : 1;
 }
 
 void Predictor::Probabilities(std::span<const float> scores, std::vector<float>* out) const {

@@ -28,8 +28,11 @@ class Predictor {
 
   // Predicts the samples of a batch: model().plan().outputs says what (Model::Predict). Returns the sum of their
   // losses. `scores`, [samples]: of logistic and squared models the prediction, of softmax ones the predicted class'
-  // probability.
+  // probability; of several labels [samples, labels], the probability that each is 1.
   double Predict(const worker::KeyedBatch& batch, const BatchParameters& parameters, float* predictions, float* scores);
+
+  // Scores of a sample.
+  size_t scores_per_sample() const;
 
   // After Predict, for a model of classes: the probabilities of each sample's classes, [samples, classes].
   void Probabilities(std::span<const float> scores, std::vector<float>* out) const;

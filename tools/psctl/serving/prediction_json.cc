@@ -153,9 +153,18 @@ std::string JsonOf(const v1::PredictResponse& response) {
   std::string json = absl::StrCat("{\"model\": ", Quote(response.model()), ", \"version\": ", response.version());
   for (size_t c = 0; c < classes.size(); ++c) absl::StrAppend(&json, c == 0 ? ", \"classes\": [" : ", ", classes[c]);
   if (!classes.empty()) json += "]";
+  const int labels = response.labels_size();
+  for (int k = 0; k < labels; ++k) absl::StrAppend(&json, k == 0 ? ", \"labels\": [" : ", ", Quote(response.labels(k)));
+  if (labels > 0) json += "]";
   json += ", \"predictions\": [";
   for (int i = 0; i < response.scores_size(); ++i) {
     if (i > 0) json += ", ";
+    if (labels > 0) {
+      json += i % labels == 0 ? "{\"scores\": [" : "";
+      AppendNumber(response.scores(i), &json);
+      json += i % labels == labels - 1 ? "]}" : "";
+      continue;
+    }
     json += "{";
     if (!classes.empty()) absl::StrAppend(&json, "\"class\": ", classes[response.predicted(i)], ", ");
     json += classes.empty() ? "\"value\": " : "\"score\": ";

@@ -133,7 +133,7 @@ absl::StatusOr<v1::PredictResponse> PredictionService::Predict(const v1::Predict
   GiveBack(*std::move(desk));
   if (response.ok()) {
     predict_metric.ObserveNs(NowNs() - started_ns);
-    predictions_metric.Add(response->scores_size());
+    predictions_metric.Add(response->scores_size() / std::max(1, response->labels_size()));
   } else {
     refused_metric.Add(1);
   }
@@ -145,23 +145,33 @@ absl::StatusOr<v1::PredictResponse> PredictionService::PredictAt(const v1::Predi
   const size_t samples = desk->keyed.batch.size;
   const v1::DataDescription& data = desk->data();
   if (request.probabilities() && data.classes_size() == 0) {
-    return absl::InvalidArgumentError("the model predicts numbers, which have no probabilities");
+    return absl::InvalidArgumentError(
+        data.labels_size() > 0
+            ? "the scores of a model of several labels are their probabilities: leave `probabilities` out"
+            : "the model predicts numbers, which have no probabilities");
   }
   if (request.probabilities() && samples * data.classes_size() > limits::kPredictionsMax) {
     return absl::ResourceExhaustedError(absl::StrCat("the probabilities of ", data.classes_size(), " classes of ",
                                                      samples, " samples are more than ", limits::kPredictionsMax,
                                                      "; send fewer samples at a time"));
   }
+  const size_t scores = samples * desk->predictor->scores_per_sample();
+  if (scores > limits::kPredictionsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("the scores of ", data.labels_size(), " labels of ", samples,
+                                                     " samples are more than ", limits::kPredictionsMax,
+                                                     "; send fewer samples at a time"));
+  }
   desk->indexer.Index(&desk->keyed);
   LODESTONE_RETURN_IF_ERROR(source_->Read(desk->keyed.keys, &desk->parameters));
   desk->predictions.resize(samples);
-  desk->scores.resize(samples);
+  desk->scores.resize(scores);
   desk->predictor->Predict(desk->keyed, desk->parameters, desk->predictions.data(), desk->scores.data());
 
   v1::PredictResponse response;
   response.set_model(source_->name());
   response.set_version(desk->parameters.version);
   response.mutable_scores()->Add(desk->scores.begin(), desk->scores.end());
+  for (const auto& label : data.labels()) response.add_labels(label.name());
   if (data.classes_size() == 0) return response;
   for (const auto& one : data.classes()) response.add_classes(one.name());
   const bool two_classes = desk->predictor->model().plan().outputs == 1;

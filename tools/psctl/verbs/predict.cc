@@ -90,7 +90,7 @@ absl::Status ForEachBatch(const PredictOptions& options, bool labels, const Towe
     gathering = std::async(std::launch::async, gather, &reads[(i + 1) % 3]);
     parsing = std::async(std::launch::async, parse, &reads[(i + 2) % 3]);
     predictions.resize(keyed.batch.size);
-    scores.resize(keyed.batch.size);
+    scores.resize(keyed.batch.size * model->scores_per_sample());
     const double loss = model->Predict(keyed, reads[i].parameters, predictions.data(), scores.data());
     LODESTONE_RETURN_IF_ERROR(visit({keyed.batch, reads[i].ids, predictions, scores, loss}));
   }
@@ -117,7 +117,13 @@ class PredictionWriter {
                    File* file)
       : two_classes_(model.outputs() == 1), tower_(tower), file_(file) {
     for (const auto& one : model.data().classes()) classes_.push_back(CsvText(one.name()));
+    labels_ = model.data().labels_size();
     text_ = id_column.empty() ? "row" : CsvText(id_column);
+    if (labels_ > 0) {
+      for (const auto& label : model.data().labels()) absl::StrAppend(&text_, ",", CsvText(label.name()));
+      text_ += '\n';
+      return;
+    }
     if (tower == nullptr) {
       absl::StrAppend(&text_, classes_.empty() ? ",value\n" : ",class,score\n");
       return;
@@ -143,7 +149,16 @@ class PredictionWriter {
 
   absl::Status Add(const Predicted& predicted) {
     for (size_t i = 0; i < predicted.batch.size; ++i) {
-      absl::StrAppend(&text_, CsvText(predicted.ids[i]), ",");
+      absl::StrAppend(&text_, CsvText(predicted.ids[i]));
+      for (size_t k = 0; k < labels_; ++k) {
+        text_ += ',';
+        AppendNumber(predicted.scores[i * labels_ + k], &text_);
+      }
+      if (labels_ > 0) {
+        text_ += '\n';
+        continue;
+      }
+      text_ += ',';
       const float prediction = predicted.predictions[i];
       if (!classes_.empty()) {
         const size_t of_class = two_classes_ ? prediction >= 0.5f : static_cast<size_t>(prediction);
@@ -167,6 +182,7 @@ class PredictionWriter {
   const TowerVectors* const tower_;  // Null: predictions.
   File* const file_;
   std::vector<std::string> classes_;
+  size_t labels_ = 0;  // 0: there is one.
   std::string text_;
   uint64_t written_ = 0;
 };
@@ -208,14 +224,15 @@ absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
 absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOptions& options) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterSource> source, OpenModel(options.model));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> model, Predictor::Create(source->description()));
-  worker::EvaluationMetrics metrics(model->model().metrics_kind());
+  worker::EvaluationMetrics metrics = model->model().NewMetrics();
   LODESTONE_RETURN_IF_ERROR(ForEachBatch(
       options, /*labels=*/true, /*tower=*/nullptr, source.get(), model.get(), [&](const Predicted& predicted) {
         metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss,
                     {.groups = predicted.batch.groups.empty() ? nullptr : predicted.batch.groups.data(),
                      .weights = predicted.batch.weights_or_null(),
                      .logits = model->model().logits(),
-                     .classes = model->model().OutputsOf(predicted.batch.size)});
+                     .classes = model->model().OutputsOf(predicted.batch.size),
+                     .label_weights = predicted.batch.label_weights.data()});
         return absl::OkStatus();
       }));
   return metrics.Finish();
@@ -258,7 +275,8 @@ const Verb kPredictVerb = {
       AddCommon(command, options);
       command
           ->add_option("--out", options->out,
-                       "CSV file of row,class,score or row,value (with --tower row,v0,v1,...); - is standard output")
+                       "CSV file of row,class,score or row,value, or of a score for each of several labels (with "
+                       "--tower row,v0,v1,...); - is standard output")
           ->required()
           ->type_name("FILE");
       command->add_option("--id", options->id_column,

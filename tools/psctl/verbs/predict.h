@@ -5,6 +5,7 @@
 //   the
 //                     second one, with more that of the class itself
 //   row,value         models of numbers, and the scores of twotower
+//   row,LABEL,...     models of several labels: the probability that each is 1
 //   row,v0,v1,...     with --tower: the vectors of a tower
 // With --id COLUMN the first column is that, under its name.
 #pragma once

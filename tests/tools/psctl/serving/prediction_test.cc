@@ -194,6 +194,61 @@ TEST(ServedNumbers, HaveValuesAndNoProbabilities) {
   EXPECT_THAT(ErrorOf(service.get(), request), HasSubstr("no probabilities"));
 }
 
+// A model of two labels, whose scores are those of its prior: all tables are zeros.
+class LabelsSource final : public ParameterSource {
+ public:
+  LabelsSource() {
+    v1::Config config = worker::FilesConfig(v1::DataConfig::CSV,
+                                            {worker::WriteFile("labels.csv", "x,a,b\n1,0,1\n2,1,\n3,0,0\n4,0,\n")});
+    config.mutable_data()->mutable_csv()->add_labels("a");
+    config.mutable_data()->mutable_csv()->add_labels("b");
+    config.mutable_data()->mutable_csv()->add_numeric("x");
+    config.mutable_model()->set_type(v1::ModelConfig::MULTITASK);
+    config.mutable_model()->add_hidden(2);
+    const auto data = worker::LoadData(config, worker::LabelKind::kSeveral, {}, false, nullptr);
+    EXPECT_TRUE(data.ok()) << data.status();
+    const auto model = worker::Model::Create(config, data->schema);
+    EXPECT_TRUE(model.ok()) << model.status();
+    description_ = std::make_shared<v1::ModelDescription>((*model)->tables()[0].model());
+    for (const v1::TableSpec& table : (*model)->tables()) {
+      uint64_t elements = 1;
+      for (const uint64_t extent : table.dense().dims()) elements *= extent;
+      tables_.emplace_back(elements, 0.0f);
+    }
+  }
+  const std::shared_ptr<const v1::ModelDescription>& description() const override { return description_; }
+  const std::string& name() const override { return name_; }
+  absl::Status Read(std::span<const Key>, BatchParameters* parameters) override {
+    parameters->pointers.clear();
+    for (const std::vector<float>& table : tables_) parameters->pointers.push_back(table.data());
+    return absl::OkStatus();
+  }
+  absl::Status Health() const override { return absl::OkStatus(); }
+
+ private:
+  std::shared_ptr<const v1::ModelDescription> description_;
+  DenseTables tables_;
+  const std::string name_ = "a test's model of labels";
+};
+
+TEST(ServedLabels, HaveAScoreEach) {
+  LabelsSource source;
+  const auto service = *PredictionService::Create(&source);
+  v1::PredictRequest request = OfLines("x", {"2", "5"});
+  const auto response = service->Predict(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_THAT(response->labels(), ElementsAre("a", "b"));
+  // One half is added to each count: 1.5 to 3.5 of a, 1.5 to 1.5 of b.
+  EXPECT_THAT(response->scores(),
+              ElementsAre(testing::FloatNear(0.3f, 1e-6f), 0.5f, testing::FloatNear(0.3f, 1e-6f), 0.5f));
+  const auto json = nlohmann::json::parse(JsonOf(*response));
+  EXPECT_EQ(json["labels"][1], "b");
+  ASSERT_EQ(json["predictions"].size(), 2u);
+  EXPECT_EQ(json["predictions"][1]["scores"][1], 0.5);
+  request.set_probabilities(true);
+  EXPECT_THAT(ErrorOf(service.get(), request), HasSubstr("leave `probabilities` out"));
+}
+
 TEST(PredictionJson, ReadsSamplesLinesAndImages) {
   const auto samples = PredictRequestOf(
       R"({"samples": [{"a": 1.5, "b": "x"}, {"b": null, "c": -3}, {"a": 18446744073709551615}], "probabilities": true})");

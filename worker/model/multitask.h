@@ -1,0 +1,20 @@
+// Several labels by networks that share their embeddings and layers: hard parameter sharing (Caruana 1997, "Multitask
+// learning") or the multi-gate mixture of experts (Ma et al. 2018, "Modeling task relationships in multi-task learning
+// with multi-gate mixture-of-experts").
+//
+//   shared_bottom:  logit_k = tower_k(bottom(x))
+//   mmoe:           logit_k = tower_k(sum over experts e of softmax(x G_k)_e expert_e(x))
+//
+// x is the fields' embeddings beside the numeric features. Each head has a bias, and label_losses.h is its loss.
+#pragma once
+
+#include "absl/status/status.h"
+#include "worker/model/model_plan.h"
+
+namespace lodestone::worker {
+
+// Adds tables "bottom/..." or "expert/E/..." and "gate/K/weight", "tower/K/...", "embedding", and their term.
+// INVALID_ARGUMENT of sparse samples, without hidden layers, or if a loss weight is of no label.
+absl::Status PlanMultitask(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan);
+
+}  // namespace lodestone::worker
