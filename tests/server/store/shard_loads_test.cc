@@ -32,8 +32,9 @@ class ShardLoadsTest : public StoreTest {
   }
   // The shards that the status has.
   std::vector<uint32_t> Told() const {
+    const v1::StatusResponse status = Status();
     std::vector<uint32_t> shards;
-    for (const v1::ShardLoad& load : Status().shards()) shards.push_back(load.shard());
+    for (const v1::ShardLoad& load : status.shards()) shards.push_back(load.shard());
     return shards;
   }
 };

@@ -69,7 +69,7 @@ TEST_F(WhyTest, AsJsonItHasLinksRootsAndStages) {
 
 TEST_F(WhyTest, NamesHotShards) {
   for (uint32_t shard = 0; shard < 4; ++shard) {
-    v1::ShardLoad* const load = zero_.cluster.mutable_servers(0)->mutable_server()->add_shards();  // Of ps 1.
+    v1::ShardLoad* const load = one_.status.add_shards();
     load->set_shard(shard);
     load->set_push_bytes_per_second(shard == 3 ? 97e6 : 1e6);
   }
