@@ -5,12 +5,13 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "kernels/python_folders.h"
 
 namespace lodestone::kernels {
 namespace {
@@ -31,10 +32,7 @@ std::vector<std::string> Patterns() {
                                        absl::StrCat("/usr/local/cuda*/targets/*-linux/lib/", name)};
   std::vector<std::string> prefixes = {"/usr", "/usr/local"};
   if (const char* const path = std::getenv("PATH")) {
-    for (const auto folder : absl::StrSplit(path, ':', absl::SkipEmpty())) {
-      struct stat status;
-      if (stat(absl::StrCat(folder, "/python3").c_str(), &status) == 0) prefixes.push_back(absl::StrCat(folder, "/.."));
-    }
+    for (std::string& prefix : PythonPrefixes(path)) prefixes.push_back(std::move(prefix));
   }
   if (const char* const home = std::getenv("HOME")) prefixes.push_back(absl::StrCat(home, "/.local"));
   for (const std::string& prefix : prefixes) {

@@ -23,13 +23,18 @@ struct CudaOptions {
   // cuBLAS' shared library, or the folder that it is in; empty: where the machine, a toolkit or a Python package has
   // it.
   std::string cublas;
+  // Products of so many operations and more, by the tensor cores, are made of copies whose rows begin on boundaries of
+  // 16 bytes, if theirs do not (matmul.cu).
+  double padded_flops_min = 1 << 30;
 };
 
 // How many devices there are, one at least. NOT_FOUND, saying what is missing, if there are none: this build has no
-// CUDA, there is no driver, it is too old, or it finds no device.
+// CUDA, or there is no driver or no device. FAILED_PRECONDITION, saying why, if what is there cannot be used: the
+// driver is too old or does not start, or this process may not see the machine's devices.
 absl::StatusOr<int> CudaDevices();
 
-// NOT_FOUND if there is no such device, FAILED_PRECONDITION if there is no cuBLAS; both say where it was looked for.
+// The errors of CudaDevices; NOT_FOUND if there is no such device; FAILED_PRECONDITION if this build has no code for
+// it, or if there is no cuBLAS, with the places where it was looked for.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const CudaOptions& options);
 
 }  // namespace lodestone::kernels

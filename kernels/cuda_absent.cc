@@ -6,7 +6,8 @@ namespace lodestone::kernels {
 
 absl::StatusOr<int> CudaDevices() {
   return absl::NotFoundError(
-      "this program was built without CUDA: the machine that built it had no CUDA toolkit (kernels/README.md)");
+      "this program was built without CUDA: the machine that built it had no CUDA toolkit of version 12 or later "
+      "(kernels/README.md)");
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const CudaOptions&) { return CudaDevices().status(); }

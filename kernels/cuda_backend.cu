@@ -1,3 +1,5 @@
+#include <glob.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,19 @@ std::string ErrorText(cudaError_t error) {
   return absl::StrCat(cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
+// The compute capabilities that there is code for (tools/bazel/cuda.bzl), as 100 * major + 10 * minor, the least first.
+constexpr int kCapabilities[] = {__CUDA_ARCH_LIST__};
+
+std::string CapabilityText(int capability) { return absl::StrCat(capability / 100, ".", capability % 100 / 10); }
+
+// How many devices the kernel's driver has, whether this process may see them or not.
+size_t KernelDevices() {
+  glob_t found = {};
+  const size_t count = glob("/proc/driver/nvidia/gpus/*", 0, nullptr, &found) == 0 ? found.gl_pathc : 0;
+  globfree(&found);
+  return count;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CudaDevices() {
@@ -34,11 +49,20 @@ absl::StatusOr<int> CudaDevices() {
   }
   const int built = CUDART_VERSION;
   if (driver < built && error == cudaErrorInsufficientDriver) {
-    return absl::NotFoundError(absl::StrCat("the CUDA driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10,
-                                            ", this program needs one for ", built / 1000, ".", built % 1000 / 10));
+    return absl::FailedPreconditionError(absl::StrCat("the CUDA driver is for CUDA ", driver / 1000, ".",
+                                                      driver % 1000 / 10, ", this program needs one for ", built / 1000,
+                                                      ".", built % 1000 / 10));
   }
-  return absl::NotFoundError(absl::StrCat("the CUDA driver finds no device",
-                                          error == cudaSuccess ? "" : absl::StrCat(": ", ErrorText(error))));
+  if (error != cudaSuccess && error != cudaErrorNoDevice) {
+    return absl::FailedPreconditionError(absl::StrCat("the CUDA driver does not start: ", ErrorText(error)));
+  }
+  if (const size_t hidden = KernelDevices(); hidden > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the CUDA driver finds no device, but the machine has ", hidden,
+                     ", which this process may not see: look at CUDA_VISIBLE_DEVICES, and in a systemd unit at "
+                     "configs/systemd/lodestone-worker-gpu.conf"));
+  }
+  return absl::NotFoundError("the CUDA driver finds no device");
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const CudaOptions& options) { return CudaBackend::Create(options); }
@@ -55,10 +79,16 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaOptions& 
   if (error != cudaSuccess) {
     return absl::InternalError(absl::StrCat("CUDA device ", options.device, ": ", ErrorText(error)));
   }
+  const std::string name = absl::StrCat("cuda:", options.device, " (", static_cast<const char*>(properties.name), ")");
+  const int capability = 100 * properties.major + 10 * properties.minor;
+  if (capability < kCapabilities[0]) {
+    return absl::FailedPreconditionError(absl::StrCat(name, " has compute capability ", CapabilityText(capability),
+                                                      "; this program has code for ", CapabilityText(kCapabilities[0]),
+                                                      " and later"));
+  }
   absl::StatusOr<Cublas> cublas = LoadCublas(options.cublas);
   if (!cublas.ok()) return cublas.status();
-  std::unique_ptr<CudaBackend> backend(new CudaBackend(
-      options, absl::StrCat("cuda:", options.device, " (", static_cast<const char*>(properties.name), ")"), *cublas));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options, name, *cublas));
   const absl::Status status = backend->Start();
   if (!status.ok()) return status;
   return std::unique_ptr<Backend>(std::move(backend));

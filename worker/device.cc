@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -26,7 +27,7 @@ kernels::Precision PrecisionOf(v1::WorkerConfig::Precision precision) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerConfig& config) {
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerConfig& config, uint32_t index) {
   const std::string& device = config.device();
   if (device == "cpu") return std::unique_ptr<kernels::Backend>();
   kernels::CudaOptions options;
@@ -39,13 +40,22 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerCon
     return absl::InvalidArgumentError(
         absl::StrCat("worker.device: '", device, "' is none of auto, cpu, cuda and cuda:N, where N counts from 0"));
   }
+  if (any) {
+    const absl::StatusOr<int> devices = kernels::CudaDevices();
+    if (devices.ok()) options.device = static_cast<int>(index % static_cast<uint32_t>(*devices));
+  }
   auto backend = kernels::CreateCuda(options);
   if (backend.ok()) {
     LODESTONE_LOG(INFO, "worker", "computing device={}", (*backend)->name());
     return backend;
   }
   if (device == "auto") {
-    LODESTONE_LOG(INFO, "worker", "computing device=cpu reason=\"{}\"", std::string(backend.status().message()));
+    const std::string reason(backend.status().message());
+    if (absl::IsNotFound(backend.status())) {
+      LODESTONE_LOG(INFO, "worker", "computing device=cpu reason={}", reason);
+    } else {
+      LODESTONE_LOG(WARN, "worker", "there is CUDA here that cannot be used; computing device=cpu reason={}", reason);
+    }
     return std::unique_ptr<kernels::Backend>();
   }
   return absl::FailedPreconditionError(absl::StrCat("worker.device is ", device, ", but ", backend.status().message()));

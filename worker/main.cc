@@ -136,8 +136,10 @@ absl::StatusOr<std::shared_ptr<const v1::ModelDescription>> FindModel(const v1::
   return model;
 }
 
-absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
+// `device`: what will compute.
+absl::StatusOr<LoadedData> Load(const v1::Config& config, const std::string& device, Client* client) {
   v1::WorkerProgress progress;
+  progress.set_device(device);
   progress.set_phase(v1::PHASE_LOADING);
   client->ReportProgress(progress);
   const bool leased = config.train().sharing() == v1::TrainConfig::RANGES;  // Any range may come to any worker.
@@ -168,7 +170,12 @@ absl::StatusOr<bool> Run(const v1::Config& config, const std::string& summary_pa
   // Some products' bits depend on how many threads share them.
   const uint32_t threads = config.worker().deterministic() ? 1 : config.worker().threads();
   kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads) : static_cast<int>(MachineCores()));
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> device, OpenDevice(config.worker()));
+  // A worker that is given its index when it joins opens its device then; others before, so that one that cannot
+  // compute takes no place.
+  std::unique_ptr<kernels::Backend> device;
+  if (config.worker().has_index()) {
+    LODESTONE_ASSIGN_OR_RETURN(device, OpenDevice(config.worker(), config.worker().index()));
+  }
   const SteadyTime time;
   std::unique_ptr<WorkerHttp> http;  // Null if it has no HTTP port.
   std::function<void(const v1::WorkerProgress&)> on_progress;
@@ -180,15 +187,18 @@ absl::StatusOr<bool> Run(const v1::Config& config, const std::string& summary_pa
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config, on_progress));
   SetLogId(absl::StrCat(client->index()));
   if (http != nullptr) http->Joined(client->index());
+  if (!config.worker().has_index()) {
+    LODESTONE_ASSIGN_OR_RETURN(device, OpenDevice(config.worker(), client->index()));
+  }
+  kernels::Backend* const backend = device == nullptr ? kernels::Cpu() : device.get();
   std::unique_ptr<Results> results;
   if (!config.worker().results_dir().empty()) {
-    LODESTONE_ASSIGN_OR_RETURN(results, Results::Open(config, client->index(), &time));
+    LODESTONE_ASSIGN_OR_RETURN(results, Results::Open(config, client->index(), backend->name(), &time));
   }
   const auto run = [&]() -> absl::StatusOr<Summary> {
-    LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, client.get()));
+    LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, backend->name(), client.get()));
     signals->SetGraceful(true);
-    return RunJob(config, client.get(), data, &time, signals->stop(), results.get(),
-                  device == nullptr ? kernels::Cpu() : device.get());
+    return RunJob(config, client.get(), data, &time, signals->stop(), results.get(), backend);
   };
   const absl::StatusOr<Summary> summary = run();
   if (!summary.ok()) {

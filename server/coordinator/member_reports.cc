@@ -9,7 +9,8 @@
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kNameBytesMax = 32;  // Of metrics and stages.
+constexpr size_t kNameBytesMax = 32;    // Of metrics and stages.
+constexpr size_t kDeviceBytesMax = 64;  // "cuda:0 (NVIDIA RTX 6000 Ada Generation)".
 constexpr int kStagesMax = 8;
 constexpr int kTargetsMax = 16;
 
@@ -54,6 +55,7 @@ void BoundProgress(v1::WorkerProgress* progress) {
   progress->DiscardUnknownFields();
   BoundWaits(progress->mutable_waits());
   BoundStages(progress->mutable_stages());
+  progress->set_device(std::string(Utf8Prefix(progress->device(), kDeviceBytesMax)));
   progress->set_metric_name(BoundedName(progress->metric_name()));
   if (!progress->metric_name().empty() && std::isfinite(progress->metric())) return;
   progress->clear_metric_name();  // Neither is a metric.

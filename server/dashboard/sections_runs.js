@@ -11,6 +11,8 @@ function makeWorkersTable(known) {
   const once = (column) => ({...column, text: (row) => (clock(row) > 0 ? column.text(row) : ABSENT)});
   const digits = (name, of, count, hint) =>
       once({...countColumn(name, of, hint), text: (row) => fixed(of(row), count)});
+  const device = textColumn('device', (row) => progress(row).device, {brief: true, hint: 'What computes its steps'});
+  const onDevice = (row) => device.text(row) !== '' && device.text(row) !== 'cpu';
   const waits = textColumn('waits for', (row) => progress(row).waiting_for, {wide: true, brief: true});
   return new Table(byId('workers-table'), {
     caption: 'Workers',
@@ -29,6 +31,7 @@ function makeWorkersTable(known) {
       digits('loss', (row) => progress(row).loss, 4),
       digits('delay', delayOf, 1, 'Updates, own and others\', between a read and its push, of the table that has most'),
       secondsColumn('last contact', (row) => row.last_contact_seconds),
+      {...device, shown: (rows) => rows.some(onDevice)},
       {...waits, shown: (rows) => rows.some((row) => waits.text(row) !== '')},
       textColumn('peer', (row) => row.peer, {wide: true}),
     ],

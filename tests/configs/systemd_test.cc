@@ -1,5 +1,6 @@
 // The units of configs/systemd.
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -9,11 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/configs/deployment.h"
 
 namespace lodestone {
 namespace {
+
+using testing::ElementsAre;
+
+constexpr char kGpuDropIn[] = "configs/systemd/lodestone-worker-gpu.conf";
 
 std::string UnitOf(const std::string& program) {
   return ReadProjectFile(absl::StrCat("configs/systemd/lodestone-", program, "@.service"));
@@ -63,8 +69,34 @@ TEST(Systemd, FlagsOfOneMachineWinOverTheUnits) {
   }
 }
 
+// The settings of a unit or a drop-in, "NAME=VALUE", in order.
+std::vector<std::string> SettingsOf(const std::string& text) {
+  std::vector<std::string> settings;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line[0] != '#' && line[0] != '[') settings.emplace_back(line);
+  }
+  return settings;
+}
+
+TEST(Systemd, AWorkersUnitHidesDevicesAndTheDropInLetsInThoseOfCudaAlone) {
+  const std::string unit = UnitOf("worker");
+  EXPECT_EQ(ValueOf(unit, "PrivateDevices"), "yes");
+  EXPECT_EQ(ValueOf(unit, "MemoryDenyWriteExecute"), "yes");
+  const std::string cache = absl::StrCat("%S/", ValueOf(unit, "StateDirectory"), "/cuda");
+  EXPECT_THAT(SettingsOf(ReadProjectFile(kGpuDropIn)),
+              ElementsAre("Wants=modprobe@nvidia_uvm.service nvidia-persistenced.service",
+                          "After=modprobe@nvidia_uvm.service nvidia-persistenced.service", "PrivateDevices=no",
+                          "DevicePolicy=closed", "DeviceAllow=char-nvidia rw", "DeviceAllow=char-nvidia-frontend rw",
+                          "DeviceAllow=char-nvidiactl rw", "DeviceAllow=char-nvidia-uvm rw",
+                          "DeviceAllow=char-nvidia-caps r", "MemoryDenyWriteExecute=no",
+                          "Environment=CUDA_CACHE_PATH=" + cache, "SystemCallFilter=sched_setaffinity set_mempolicy"));
+}
+
 TEST(Systemd, SystemdFindsNothingWrong) {
   if (!HasProgram("systemd-analyze")) GTEST_SKIP() << "systemd-analyze is not here";
+  const std::string drop_ins = absl::StrCat(std::getenv("TEST_TMPDIR"), "/lodestone-worker@1.service.d");
+  std::filesystem::create_directories(drop_ins);
+  std::ofstream(drop_ins + "/gpu.conf") << ReadProjectFile(kGpuDropIn);
   for (const std::string program : {"ps", "worker"}) {
     // An instance, with a program that is there.
     int exit_code = 0;
@@ -77,6 +109,7 @@ TEST(Systemd, SystemdFindsNothingWrong) {
     const std::string text = RunShell("systemd-analyze verify --man=no " + path, &exit_code);
     EXPECT_EQ(exit_code, 0) << text;
     EXPECT_FALSE(absl::StrContains(text, path)) << text;  // It warns, and ends with 0.
+    EXPECT_FALSE(absl::StrContains(text, drop_ins)) << text;
   }
 }
 

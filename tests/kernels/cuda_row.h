@@ -14,7 +14,7 @@ struct CudaFunctions {
   using On = OnCuda<Kind>;
 
   static std::string Missing() {
-    const auto backend = FirstCudaDevice<Kind::kPrecision>();
+    const auto backend = FirstCudaDevice<Kind>();
     return backend.ok() ? std::string() : std::string(backend.status().message());
   }
   static void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,

@@ -106,7 +106,9 @@ TEST(CpuMatMul, GivesTheSameProductOnSeveralThreads) {
 
 LODESTONE_ON_EVERY_BACKEND(MatMulTest);
 
-INSTANTIATE_TEST_SUITE_P(TensorCores, MatMulTest, testing::Values(CudaRow<CudaTf32>(), CudaRow<CudaBf16>()),
+INSTANTIATE_TEST_SUITE_P(TensorCores, MatMulTest,
+                         testing::Values(CudaRow<CudaTf32>(), CudaRow<CudaBf16>(), CudaRow<CudaTf32Padded>(),
+                                         CudaRow<CudaBf16Padded>()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

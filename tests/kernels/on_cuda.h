@@ -15,9 +15,10 @@
 namespace lodestone::kernels {
 
 // One of the backend's ways to work. They have the first device, from the first use to the process's end.
-template <Precision kPrecision>
+template <class Kind>
 absl::StatusOr<Backend*> FirstCudaDevice() {
-  static auto* const backend = new absl::StatusOr<std::unique_ptr<Backend>>(CreateCuda({.precision = kPrecision}));
+  static auto* const backend = new absl::StatusOr<std::unique_ptr<Backend>>(
+      CreateCuda({.precision = Kind::kPrecision, .padded_flops_min = Kind::kPaddedFlopsMin}));
   if (!backend->ok()) return backend->status();
   return (*backend)->get();
 }
@@ -28,6 +29,7 @@ struct CudaPlain {
   static constexpr double kFactorRoundoff = 0;
   static constexpr bool kOrdered = false;   // Sums over features come in a fixed order.
   static constexpr size_t kShiftBytes = 0;  // Arrays start so far behind a boundary of 256 bytes.
+  static constexpr double kPaddedFlopsMin = 1 << 30;
 };
 
 struct CudaOrdered : CudaPlain {
@@ -48,11 +50,22 @@ struct CudaBf16 : CudaPlain {
   static constexpr double kFactorRoundoff = 1 << (24 - 8);
 };
 
+// Products of aligned copies, however small they are.
+struct CudaTf32Padded : CudaTf32 {
+  static constexpr char kName[] = "cuda_tf32_padded";
+  static constexpr double kPaddedFlopsMin = 0;
+};
+
+struct CudaBf16Padded : CudaBf16 {
+  static constexpr char kName[] = "cuda_bf16_padded";
+  static constexpr double kPaddedFlopsMin = 0;
+};
+
 // The arrays of one operation.
 template <class Kind>
 class OnCuda {
  public:
-  OnCuda() : backend_(*FirstCudaDevice<Kind::kPrecision>()) {}
+  OnCuda() : backend_(*FirstCudaDevice<Kind>()) {}
   Backend* operator->() { return backend_; }
 
   template <class T>

@@ -18,28 +18,28 @@ v1::WorkerConfig Asking(const std::string& device) {
 }
 
 TEST(Device, TheCpuNeedsNoBackendOfItsOwn) {
-  const auto backend = OpenDevice(Asking("cpu"));
+  const auto backend = OpenDevice(Asking("cpu"), 0);
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ(*backend, nullptr);
-  EXPECT_EQ(*OpenDevice(v1::WorkerConfig()), nullptr) << "nothing asked for";
+  EXPECT_EQ(*OpenDevice(v1::WorkerConfig(), 0), nullptr) << "nothing asked for";
 }
 
 TEST(Device, AutoTakesWhatIsThere) {
-  const auto backend = OpenDevice(Asking("auto"));
+  const auto backend = OpenDevice(Asking("auto"), 0);
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ(*backend != nullptr, kernels::CreateCuda({}).ok());
 }
 
 TEST(Device, ANameOfNothingIsRefused) {
   for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA"}) {
-    const auto backend = OpenDevice(Asking(name));
+    const auto backend = OpenDevice(Asking(name), 0);
     ASSERT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(backend.status().message()), HasSubstr("is none of auto, cpu, cuda and cuda:N")) << name;
   }
 }
 
 TEST(Device, ADeviceThatIsNotThereIsRefusedWithTheReason) {
-  const auto backend = OpenDevice(Asking("cuda:1000"));
+  const auto backend = OpenDevice(Asking("cuda:1000"), 0);
   ASSERT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("worker.device is cuda:1000, but "));
   const auto devices = kernels::CudaDevices();
@@ -52,7 +52,7 @@ TEST(Device, ALibraryThatIsNotThereIsNamed) {
     GTEST_SKIP() << "cuda: " << devices.status().message();
   v1::WorkerConfig config = Asking("cuda");
   config.set_cublas("/nowhere/libcublas.so");
-  const auto backend = OpenDevice(config);
+  const auto backend = OpenDevice(config, 0);
   ASSERT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("Looked for: /nowhere/libcublas.so"));
 }

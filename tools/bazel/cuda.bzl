@@ -1,34 +1,43 @@
 """CUDA: where the toolkit is, and how .cu files are compiled. A machine without the toolkit leaves all of it out."""
 
-# Machine code for A100 (which later devices of the 8 series run too) and Hopper, and PTX, which the drivers of whatever
-# comes later compile themselves.
+# Machine code for Turing (T4, RTX 20), A100 (which later devices of the 8 series run too) and Hopper, and PTX, which the
+# drivers of whatever comes later compile themselves. The least is what kernels/cuda_backend.cu asks of a device.
 _ARCHITECTURES = [
+    "-gencode=arch=compute_75,code=sm_75",
     "-gencode=arch=compute_80,code=sm_80",
     "-gencode=arch=compute_90,code=[sm_90,compute_90]",
 ]
 _VERSION_MIN = 12000  # The first whose nvcc knows C++20.
 
-def _version(repository_ctx, root):
-    header = root + "/include/cuda.h"
-    if not (repository_ctx.path(header).exists and repository_ctx.path(root + "/bin/nvcc").exists and
-            repository_ctx.path(root + "/lib64/libcudart_static.a").exists and
-            repository_ctx.path(root + "/include/cublas_v2.h").exists):
-        return 0
-    for line in repository_ctx.read(header).split("\n"):
+_PARTS = ["bin/nvcc", "include/cuda.h", "include/cublas_v2.h", "lib64/libcudart_static.a"]
+
+def _flaw(repository_ctx, root):
+    """What keeps a folder from being used as the toolkit; None: nothing does."""
+    missing = [part for part in _PARTS if not repository_ctx.path(root + "/" + part).exists]
+    if missing:
+        return "has no " + " and no ".join(missing)
+    for line in repository_ctx.read(root + "/include/cuda.h").split("\n"):
         if line.startswith("#define CUDA_VERSION "):
-            return int(line.split(" ")[-1])
-    return 0
+            version = int(line.split(" ")[-1])
+            if version < _VERSION_MIN:
+                return "is CUDA %d.%d" % (version // 1000, version % 1000 // 10)
+            return None
+    return "does not say its version in include/cuda.h"
 
 def _cuda_toolkit_impl(repository_ctx):
     wish = repository_ctx.os.environ.get("LODESTONE_CUDA", "")
     root = ""
     if wish != "no":
         for candidate in ([wish] if wish else ["/usr/local/cuda", "/opt/cuda"]):
-            if _version(repository_ctx, candidate) >= _VERSION_MIN:
+            flaw = _flaw(repository_ctx, candidate)
+            if not flaw:
                 root = candidate
                 break
-        if wish and not root:
-            fail("LODESTONE_CUDA is %s, where there is no CUDA toolkit of version 12 or later" % wish)
+            if wish:
+                fail("LODESTONE_CUDA is %s, which %s: a CUDA toolkit of version 12 or later is needed" % (wish, flaw))
+            if repository_ctx.path(candidate).exists:
+                # buildifier: disable=print
+                print("%s is left out: it %s; a CUDA toolkit of version 12 or later is needed" % (candidate, flaw))
     repository_ctx.file("defs.bzl", "CUDA_ROOT = %r\n" % root)
     build = "package(default_visibility = [\"//visibility:public\"])\n"
     if root:

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/time_source.h"
@@ -19,10 +20,13 @@ namespace lodestone::worker {
 
 class Progress {
  public:
-  // `kind`: of the model's predictions; `label`: of several labels the one that they are of. The others must outlive
-  // it.
-  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& label = "")
-      : client_(client), time_(time), metric_(kind, label) {}
+  // `kind`: of the model's predictions; `label`: of several labels the one that they are of. `device`: what computes,
+  // kernels::Backend::name(). The others must outlive it.
+  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind, const std::string& device,
+           const std::string& label = "")
+      : client_(client), time_(time), metric_(kind, label) {
+    progress_.set_device(device);
+  }
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);

@@ -73,7 +73,7 @@ void AddMetrics(const std::string& set, const std::optional<EvaluationMetrics::R
   (*line)[set] = std::move(object);
 }
 
-std::string RunLine(const v1::Config& config, uint32_t worker) {
+std::string RunLine(const v1::Config& config, uint32_t worker, const std::string& device) {
   Json line = LineOf("run");
   line["cluster"] = config.cluster().name();
   line["worker"] = worker;
@@ -82,6 +82,7 @@ std::string RunLine(const v1::Config& config, uint32_t worker) {
   line["version"] = kVersion;
   line["commit"] = kCommit[0] == '\0' ? Json() : Json(std::string(kCommit));
   line["seed"] = config.cluster().seed();
+  line["device"] = device;
   line["config"] = PrintConfig(config);
   return TextOf(line);
 }
@@ -94,12 +95,13 @@ const FileCalls* SystemCalls() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Results>> Results::Open(const v1::Config& config, uint32_t worker,
-                                                       const TimeSource* time) {
-  return Open(config, worker, time, SystemCalls());
+                                                       const std::string& device, const TimeSource* time) {
+  return Open(config, worker, device, time, SystemCalls());
 }
 
 absl::StatusOr<std::unique_ptr<Results>> Results::Open(const v1::Config& config, uint32_t worker,
-                                                       const TimeSource* time, const FileCalls* calls) {
+                                                       const std::string& device, const TimeSource* time,
+                                                       const FileCalls* calls) {
   const auto open = [&]() -> absl::StatusOr<std::unique_ptr<Results>> {
     const std::string stem = absl::StrCat(config.worker().results_dir(), "/worker-", worker);
     LODESTONE_RETURN_IF_ERROR(MakeFolders(stem));
@@ -108,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Results>> Results::Open(const v1::Config& config,
     const double now = WallSeconds();
     const std::string name = TensorBoardFileName(static_cast<int64_t>(now), HostName(), getpid());
     LODESTONE_ASSIGN_OR_RETURN(ResultsFile events, ResultsFile::Open(absl::StrCat(stem, "/", name), calls));
-    LODESTONE_RETURN_IF_ERROR(lines.Append(RunLine(config, worker)));
+    LODESTONE_RETURN_IF_ERROR(lines.Append(RunLine(config, worker, device)));
     LODESTONE_RETURN_IF_ERROR(events.Append(TensorBoardVersion(now)));
     return std::unique_ptr<Results>(
         new Results(config.worker().results_every_ms(), time, std::move(lines), std::move(events)));

@@ -2,7 +2,8 @@
 // TensorBoard in FOLDER/worker-INDEX/events.out.tfevents.…: each worker is a run of its own there.
 //
 // Lines, by their field "event":
-//   run: the first one, and one more after each restart: time, cluster, version, commit, seed, the configuration.
+//   run: the first one, and one more after each restart: time, cluster, version, commit, seed, "device" (what computes:
+//   cpu, or a CUDA device with its name), the configuration.
 //   training: every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where the time
 //   of the steps went (worker/metrics/step_stages.h); "metric" is {"auc": …}, or accuracy or rmse, whichever the model
 //   is judged by, of what it said of the latest samples before it learned from them
@@ -43,13 +44,14 @@ namespace lodestone::worker {
 
 class Results {
  public:
-  // Makes worker.results_dir of `config`, if it is missing, and writes the run's first line. Errors name the path.
-  // `time` must outlive it.
+  // Makes worker.results_dir of `config`, if it is missing, and writes the run's first line. `device`: what computes,
+  // kernels::Backend::name(). Errors name the path. `time` must outlive it.
   static absl::StatusOr<std::unique_ptr<Results>> Open(const v1::Config& config, uint32_t worker,
-                                                       const TimeSource* time);
+                                                       const std::string& device, const TimeSource* time);
   // The same, with other system calls, which must outlive it too.
   static absl::StatusOr<std::unique_ptr<Results>> Open(const v1::Config& config, uint32_t worker,
-                                                       const TimeSource* time, const FileCalls* calls);
+                                                       const std::string& device, const TimeSource* time,
+                                                       const FileCalls* calls);
 
   // The first step begins; so many samples are to be trained on.
   void StartTraining(uint64_t samples_total);

@@ -84,10 +84,11 @@ std::string WhatIsMissing(const Summary& summary) {
 
 std::string SummaryJson(const Summary& summary) {
   const double rate = summary.seconds > 0 ? static_cast<double>(summary.samples) / summary.seconds : 0;
-  std::string json = absl::StrCat(
-      "{\n  \"model\": \"", summary.model, "\",\n  \"samples\": ", summary.samples,
-      ",\n  \"worker_samples\": ", summary.samples, ",\n  \"seconds\": ", Number(summary.seconds),
-      ",\n  \"samples_per_second\": ", Number(rate), ",\n  \"staleness_pushes\": ", Number(summary.staleness_pushes));
+  std::string json =
+      absl::StrCat("{\n  \"model\": \"", summary.model, "\",\n  \"device\": ", Quoted(summary.device),
+                   ",\n  \"samples\": ", summary.samples, ",\n  \"worker_samples\": ", summary.samples,
+                   ",\n  \"seconds\": ", Number(summary.seconds), ",\n  \"samples_per_second\": ", Number(rate),
+                   ",\n  \"staleness_pushes\": ", Number(summary.staleness_pushes));
   json += ",\n  \"stage_seconds\": {";
   for (size_t i = 0; i < kStages; ++i) {
     absl::StrAppend(&json, i == 0 ? "" : ", ", "\"", kStageNames[i], "\": ", Number(summary.stage_seconds[i]));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -11,35 +12,28 @@ namespace lodestone::worker {
 using kernels::Memory;
 using kernels::Queue;
 
+namespace {
+
+// Where a device has a prediction's outputs: behind the loss, on a boundary of 256 bytes.
+constexpr size_t kPredictionsFloat = 64;
+
+}  // namespace
+
 Compute::Compute(Model* model, const std::vector<TableHandle>* tables)
     : model_(model),
       backend_(model->backend()),
       tables_(tables),
       dense_count_(model->dense_table_count()),
       parameters_(tables->size()),
-      outputs_(tables->size()),
-      predictions_(backend_, Memory::kHost),
+      gradients_(tables->size()),
+      pool_(backend_),
       loss_(backend_, Memory::kHost),
       logits_(backend_, Memory::kHost),
-      device_predictions_(backend_),
-      device_loss_(backend_) {
+      dense_(backend_),
+      device_outputs_(backend_) {
   LODESTONE_CHECK(tables->size() == model->tables().size());
   loss_.Resize(1);
-  gradients_.resize(backend_->on_host() ? 1 : 2);
-  for (auto& gradients : gradients_) {
-    for (size_t t = 0; t < tables->size(); ++t) {
-      gradients.emplace_back(backend_, Memory::kHost);
-      if (t < dense_count_) gradients[t].Resize((*tables)[t].layout.elements);
-    }
-  }
-  if (backend_->on_host()) return;
-  device_loss_.Resize(1);
-  for (size_t t = 0; t < tables->size(); ++t) {
-    device_gradients_.emplace_back(backend_);
-    if (t >= dense_count_) continue;
-    device_gradients_[t].Resize((*tables)[t].layout.elements);
-    dense_.emplace_back(backend_).Resize((*tables)[t].layout.elements);
-  }
+  for (const TableHandle& table : *tables) gradient_floats_.push_back(table.layout.elements);  // Rows': per batch.
 }
 
 BatchView Compute::ViewOf(const BatchPipeline::Item& item) const {
@@ -51,11 +45,15 @@ void Compute::Take(const BatchPipeline::Item& item, const Parameters& parameters
   LODESTONE_CHECK(on_host == (item.device == nullptr));
   if (!on_host) {
     item.device->Await();
-    CopyChanged(parameters);
+    float* const dense = dense_.Resize(parameters.floats());
+    parameters.ForChangedSince(copied_stamp_, [&](size_t begin, size_t end) {
+      backend_->CopyIn(Queue::kCompute, (end - begin) * sizeof(float), parameters.values() + begin, dense + begin);
+    });
+    copied_stamp_ = parameters.stamp();
   }
   for (size_t t = 0; t < tables_->size(); ++t) {
     if (t < dense_count_) {
-      parameters_[t] = on_host ? parameters.values(t) : dense_[t].data();
+      parameters_[t] = on_host ? parameters.values(t) : dense_.data() + parameters.offset(t);
     } else {
       const size_t rows = t - dense_count_;
       parameters_[t] = on_host ? item.rows[rows].data() : item.device->rows(rows);
@@ -63,57 +61,48 @@ void Compute::Take(const BatchPipeline::Item& item, const Parameters& parameters
   }
 }
 
-void Compute::CopyChanged(const Parameters& parameters) {
-  for (size_t t = 0; t < dense_count_; ++t) {
-    const BlockLayout& layout = (*tables_)[t].layout;
-    for (BlockIndex b = 0; b < layout.block_count(); ++b) {
-      if (parameters.block_stamp(t, b) <= copied_stamp_) continue;
-      const uint64_t offset = uint64_t{b} * layout.block_elements;
-      backend_->CopyIn(Queue::kCompute, layout.ElementsOf(b) * sizeof(float), parameters.values(t) + offset,
-                       dense_[t].data() + offset);
-    }
+float* Compute::DeviceOutputs(size_t floats) {
+  float* const outputs = device_outputs_.Resize(floats);
+  if (floats > zeroed_) {  // What lies between the outputs is copied with them.
+    backend_->Fill(floats, 0.0f, outputs);
+    zeroed_ = floats;
   }
-  copied_stamp_ = parameters.stamp();
+  return outputs;
 }
 
 void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
   Take(item, parameters);
+  for (size_t t = dense_count_; t < tables_->size(); ++t) gradient_floats_[t] = item.rows[t - dense_count_].size();
+  started_ = pool_.Take();
+  StepOutputs& outputs = *started_;
+  outputs.Lay(gradient_floats_, item.keyed.batch.size);
   const bool on_host = backend_->on_host();
-  std::vector<kernels::ScratchArray<float>>& gradients = gradients_[(finished_ + 1) % gradients_.size()];
-  for (size_t t = 0; t < tables_->size(); ++t) {
-    if (t >= dense_count_) gradients[t].Resize(item.rows[t - dense_count_].size());
-    outputs_[t] = on_host ? gradients[t].data() : device_gradients_[t].Resize(gradients[t].size());
-  }
-  double* const loss = on_host ? loss_.data() : device_loss_.data();
-  const size_t samples = item.keyed.batch.size;
-  predictions_.Resize(samples);
-  float* const told = on_host ? predictions_.data() : device_predictions_.Resize(samples);
-  model_->Gradients(ViewOf(item), parameters_, dropout_seed, outputs_, told, loss);
-  if (on_host) return;
-  for (size_t t = 0; t < tables_->size(); ++t) {
-    backend_->CopyOut(gradients[t].size() * sizeof(float), outputs_[t], gradients[t].data());
-  }
-  backend_->CopyOut(samples * sizeof(float), told, predictions_.data());
-  backend_->CopyOut(sizeof(double), loss, loss_.data());
+  float* const base = on_host ? outputs.data() : DeviceOutputs(outputs.floats());
+  for (size_t t = 0; t < tables_->size(); ++t) gradients_[t] = outputs.GradientIn(base, t);
+  model_->Gradients(ViewOf(item), parameters_, dropout_seed, gradients_, outputs.PredictionsIn(base),
+                    outputs.LossIn(base));
+  if (!on_host) backend_->CopyOut(outputs.floats() * sizeof(float), base, outputs.data());
 }
 
 absl::StatusOr<double> Compute::FinishGradients() {
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
-  finished_ = (finished_ + 1) % gradients_.size();
-  return loss_[0];
+  finished_ = std::move(started_);
+  return *finished_->LossIn(finished_->data());
 }
 
 double Compute::ClipGradients(double norm_max) {
+  StepOutputs& outputs = *finished_;
   double squares = 0;
-  for (const kernels::ScratchArray<float>& gradient : gradients_[finished_]) {
-    for (size_t i = 0; i < gradient.size(); ++i) squares += static_cast<double>(gradient[i]) * gradient[i];
+  for (size_t t = 0; t < tables_->size(); ++t) {
+    const float* const values = gradient(t);
+    for (size_t i = 0; i < outputs.gradient_floats(t); ++i) squares += static_cast<double>(values[i]) * values[i];
   }
   const double norm = std::sqrt(squares);
   if (!(norm > norm_max) || !std::isfinite(norm)) return norm;
   const auto factor = static_cast<float>(norm_max / norm);
-  for (kernels::ScratchArray<float>& gradient : gradients_[finished_]) {
-    float* const values = gradient.data();
-    for (size_t i = 0; i < gradient.size(); ++i) values[i] *= factor;
+  for (size_t t = 0; t < tables_->size(); ++t) {
+    float* const values = outputs.GradientIn(outputs.data(), t);
+    for (size_t i = 0; i < outputs.gradient_floats(t); ++i) values[i] *= factor;
   }
   return norm;
 }
@@ -123,8 +112,9 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   Take(item, parameters);
   const bool on_host = backend_->on_host();
   const size_t samples = item.keyed.batch.size;
-  double* const loss = on_host ? loss_.data() : device_loss_.data();
-  float* const to = on_host ? predictions : device_predictions_.Resize(samples);
+  float* const base = on_host ? nullptr : DeviceOutputs(kPredictionsFloat + samples);
+  double* const loss = on_host ? loss_.data() : reinterpret_cast<double*>(base);
+  float* const to = on_host ? predictions : base + kPredictionsFloat;
   model_->Predict(ViewOf(item), parameters_, to, loss);
   if (!on_host) {
     backend_->CopyOut(samples * sizeof(float), to, predictions);

@@ -1,12 +1,14 @@
 // The arithmetic of steps, wherever the model's backend has it done: on the CPU from the values where they lie; on a
 // device from copies there, of which those of batches are made while the batch before is computed (batch_pipeline.h),
-// and those of dense values block by block as they change. Gradients come to the host's memory.
+// and those of dense values as they change. What a step gives lies in one piece of memory and comes to the host's in
+// one copy.
 //
 // Not thread-safe. Model and backend must outlive it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,7 +20,9 @@
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
+#include "worker/training/output_pool.h"
 #include "worker/training/parameters.h"
+#include "worker/training/step_outputs.h"
 
 namespace lodestone::worker {
 
@@ -36,10 +40,11 @@ class Compute {
   // Scales the gradients of the last FinishGradients down to this Euclidean norm over all tables, if theirs is greater
   // (Pascanu et al. 2013). Returns theirs. Gradients that are not finite stay as they are, for a ps to refuse them.
   double ClipGradients(double norm_max);
-  // Of the last FinishGradients, until the next: the gradients of table `t`, in the table's layout or one row per key.
-  const float* gradient(size_t t) const { return gradients_[finished_][t].data(); }
-  // Of the last FinishGradients, until the next StartGradients: a prediction for each sample.
-  const float* predictions() const { return predictions_.data(); }
+  // Of the last FinishGradients: the gradients of table `t`, in the table's layout or one row per key, and a prediction
+  // for each sample. They stay until the next, or as long as outputs() is held.
+  const float* gradient(size_t t) const { return finished_->GradientIn(finished_->data(), t); }
+  const float* predictions() const { return finished_->PredictionsIn(finished_->data()); }
+  std::shared_ptr<const StepOutputs> outputs() const { return finished_; }
 
   // The sum of the losses, and a prediction for each sample (Model::Predict).
   absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
@@ -51,7 +56,8 @@ class Compute {
   bool Ranks() const;
   // Sets the pointers to the batch's parameters, and queues what must be copied for them.
   void Take(const BatchPipeline::Item& item, const Parameters& parameters);
-  void CopyChanged(const Parameters& parameters);
+  // Room on the device for so many floats.
+  float* DeviceOutputs(size_t floats);
   BatchView ViewOf(const BatchPipeline::Item& item) const;
 
   // Constant after construction.
@@ -61,20 +67,18 @@ class Compute {
   const size_t dense_count_;
 
   ParameterPointers parameters_;
-  GradientPointers outputs_;
-  // Per table, in the host's memory: of the last step and of the one under way. The CPU finishes as it starts, and has
-  // one of them.
-  std::vector<std::vector<kernels::ScratchArray<float>>> gradients_;
-  size_t finished_ = 0;
-  kernels::ScratchArray<float> predictions_;  // In the host's memory.
-  kernels::ScratchArray<double> loss_;        // In the host's memory.
-  kernels::ScratchArray<float> logits_;       // In the host's memory, of a device's last Predict, if they are ranked.
+  GradientPointers gradients_;
+  std::vector<size_t> gradient_floats_;  // Per table.
+  OutputPool pool_;
+  std::shared_ptr<StepOutputs> started_;   // Null: no step is under way.
+  std::shared_ptr<StepOutputs> finished_;  // Of the last step.
+  kernels::ScratchArray<double> loss_;     // In the host's memory, of Predict.
+  kernels::ScratchArray<float> logits_;    // In the host's memory, of a device's last Predict, if they are ranked.
   // Empty if the backend works on the host's memory.
-  std::vector<kernels::ScratchArray<float>> dense_;             // Per dense table.
-  std::vector<kernels::ScratchArray<float>> device_gradients_;  // Per table.
-  kernels::ScratchArray<float> device_predictions_;
-  kernels::ScratchArray<double> device_loss_;
-  uint64_t copied_stamp_ = 0;  // Of the dense values (Parameters::stamp).
+  kernels::ScratchArray<float> dense_;           // The dense values, laid as Parameters has them.
+  kernels::ScratchArray<float> device_outputs_;  // Laid as those on the host.
+  size_t zeroed_ = 0;                            // Floats of device_outputs_ that have been written.
+  uint64_t copied_stamp_ = 0;                    // Of the dense values (Parameters::stamp).
 };
 
 }  // namespace lodestone::worker

@@ -146,11 +146,12 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   Parameters parameters(client, dense,
                         {.refresh_ms_max = config.worker().refresh_max_ms(),
                          .time = time,
-                         .broadcasts = !order.has_sync() && !order.has_tokens()});
+                         .broadcasts = !order.has_sync() && !order.has_tokens(),
+                         .backend = backend});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
-  Progress progress(client, time, model->metrics_kind(),
+  Progress progress(client, time, model->metrics_kind(), backend->name(),
                     model->plan().multitask.has_value() ? model->plan().multitask->labels[0] : "");
   TrainingContext context{.config = &config,
                           .client = client,
@@ -191,6 +192,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
+  summary.device = backend->name();
   summary.samples = trained.samples;
   summary.samples_total = trained.samples_total;
   summary.interrupted = trained.stopped;

@@ -8,12 +8,21 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 
 namespace lodestone::worker {
+namespace {
+
+// Tables begin on boundaries of 256 bytes, as a device's memory does.
+constexpr size_t kTableAlignmentFloats = 64;
+// A copy to a device costs as much as so many floats more in the one before (some microseconds at 50 GB/s).
+constexpr size_t kGapFloatsMax = 1 << 16;
+
+}  // namespace
 
 // The newest blocks and versions that broadcasts have brought, until the trainer takes them.
 class Parameters::Staging {
@@ -106,7 +115,7 @@ class Parameters::Staging {
  private:
   struct Table {
     BlockLayout layout;
-    AlignedFloats values;
+    std::vector<float> values;
     std::vector<Version> versions;  // Of the staged values, by block.
     std::vector<bool> waiting;      // By block: staged since the last Take.
   };
@@ -133,16 +142,19 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
     : client_(client),
       options_(options),
       staging_(std::make_shared<Staging>(tables, client->shard_map()->shards())),
+      values_(options.backend, kernels::Memory::kHost),
       versions_(client->shard_map()->shards(), 0),
       own_pushes_missing_max_(options.own_pushes_missing_max) {
   const uint32_t shards = client->shard_map()->shards();
   std::vector<bool> holds(shards, false);
+  size_t floats = 0;
   for (const TableHandle* handle : tables) {
     const BlockIndex blocks = handle->layout.block_count();
-    tables_.push_back({handle, AlignedFloats(handle->layout.elements), std::vector<Version>(blocks, 0),
-                       std::vector<uint64_t>(blocks, 0)});
+    tables_.push_back({handle, floats, std::vector<Version>(blocks, 0), std::vector<uint64_t>(blocks, 0)});
     for (BlockIndex b = 0; b < blocks; ++b) holds[ShardOfBlock(handle->id, b, shards)] = true;
+    floats += (handle->layout.elements + kTableAlignmentFloats - 1) / kTableAlignmentFloats * kTableAlignmentFloats;
   }
+  if (float* const values = values_.Resize(floats); values != nullptr) std::fill_n(values, floats, 0.0f);
   for (ShardId s = 0; s < shards; ++s) {
     if (holds[s]) dense_shards_.push_back(s);
   }
@@ -152,7 +164,32 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
 
 Parameters::~Parameters() = default;
 
+absl::Status Parameters::CheckMemory() const {
+  if (values_.data() != nullptr || values_.size() == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("no memory for ", values_.size() * sizeof(float),
+                                                   " bytes of dense parameters that ", options_.backend->name(),
+                                                   " could copy from"));
+}
+
+void Parameters::ForChangedSince(uint64_t stamp, absl::FunctionRef<void(size_t begin, size_t end)> range) const {
+  size_t begin = 0, end = 0;
+  for (const Table& table : tables_) {
+    const BlockLayout& layout = table.handle->layout;
+    for (BlockIndex b = 0; b < layout.block_count(); ++b) {
+      if (table.block_stamps[b] <= stamp) continue;
+      const size_t at = table.offset + size_t{b} * layout.block_elements;
+      if (end == 0 || at > end + kGapFloatsMax) {
+        if (end > 0) range(begin, end);
+        begin = at;
+      }
+      end = at + layout.ElementsOf(b);
+    }
+  }
+  if (end > 0) range(begin, end);
+}
+
 absl::Status Parameters::Start() {
+  LODESTONE_RETURN_IF_ERROR(CheckMemory());
   if (!options_.broadcasts) return PullSteps({}).status();
   LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
       staging_->handles(),
@@ -181,9 +218,10 @@ absl::Status Parameters::PullAll() { return PullAll({}).status(); }
 absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) { return PullSteps({}, std::move(rows)); }
 
 absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::vector<RowPull> rows) {
+  LODESTONE_RETURN_IF_ERROR(CheckMemory());
   const int64_t now_ms = options_.time->NowMs();
   std::vector<DensePull> pulls;
-  for (Table& table : tables_) pulls.push_back({table.handle, table.values.data()});
+  for (Table& table : tables_) pulls.push_back({table.handle, values_.data() + table.offset});
   struct {
     Mutex mu;
     CondVar done;
@@ -236,7 +274,7 @@ void Parameters::TakeStaged(bool values) {
       [&](uint32_t t, BlockIndex block, Version version, const float* staged, uint64_t offset, uint32_t count) {
         Table& table = tables_[t];
         if (values && version <= table.block_versions[block]) return;
-        std::copy_n(staged, count, table.values.data() + offset);
+        std::copy_n(staged, count, values_.data() + table.offset + offset);
         table.block_versions[block] = version;
         table.block_stamps[block] = ++stamp_;
         if (values) ++blocks_from_broadcasts_;

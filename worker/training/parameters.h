@@ -15,12 +15,15 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/scratch_array.h"
 #include "worker/client/client.h"
-#include "worker/training/aligned_vector.h"
 
 namespace lodestone::worker {
 
@@ -37,6 +40,8 @@ class Parameters {
     // Whether broadcasts bring values. Where they do not, only pulls do: of tables with steps (HasSteps), whose values
     // must be of one step.
     bool broadcasts = true;
+    // Gives the values' memory, from which a device copies them. Must outlive this.
+    kernels::Backend* backend = kernels::Cpu();
   };
 
   // `tables` are dense and must outlive this.
@@ -61,11 +66,17 @@ class Parameters {
   // The lowest steps that the values had when they were read by PullSteps.
   uint64_t steps() const { return steps_; }
 
-  // Values of table `i` of the constructor's: its layout.elements floats.
-  const float* values(size_t i) const { return tables_[i].values.data(); }
-  // Grows with every change of a value; and what it was when block `b` of table `i` last changed.
+  // Values of table `i` of the constructor's: its layout.elements floats, from a boundary of 256 bytes.
+  const float* values(size_t i) const { return values_.data() + offset(i); }
+  // All tables' values are one array of so many floats, in which table `i` begins here.
+  const float* values() const { return values_.data(); }
+  size_t floats() const { return values_.size(); }
+  size_t offset(size_t i) const { return tables_[i].offset; }
+  // Grows with every change of a value.
   uint64_t stamp() const { return stamp_; }
-  uint64_t block_stamp(size_t i, BlockIndex b) const { return tables_[i].block_stamps[b]; }
+  // Calls range(begin, end) for ranges of that array, in order, that hold everything that has changed since the stamp
+  // was `stamp`. They are few: what lies between two changes and is short belongs to one of them.
+  void ForChangedSince(uint64_t stamp, absl::FunctionRef<void(size_t begin, size_t end)> range) const;
   // Of each shard, the version that the values are at least of; 0 for shards without dense values.
   const ShardVersions& versions() const { return versions_; }
 
@@ -76,9 +87,9 @@ class Parameters {
  private:
   struct Table {
     const TableHandle* handle = nullptr;
-    AlignedFloats values;
+    size_t offset = 0;  // In values_.
     std::vector<Version> block_versions;
-    std::vector<uint64_t> block_stamps;
+    std::vector<uint64_t> block_stamps;  // stamp_ when the block last changed.
   };
   // What the client's threads write.
   class Staging;
@@ -87,6 +98,8 @@ class Parameters {
   // yet.
   void TakeStaged(bool values = true);
   bool NeedsPull() const;
+  // RESOURCE_EXHAUSTED if there was no memory for the values.
+  absl::Status CheckMemory() const;
 
   Client* const client_;
   const Options options_;
@@ -94,6 +107,7 @@ class Parameters {
   std::vector<ShardId> dense_shards_;  // Those that hold a block.
 
   std::vector<Table> tables_;
+  kernels::ScratchArray<float> values_;  // In the host's memory.
   ShardVersions versions_;
   // Beside dense_shards_: when the shard's values were last confirmed, and own pushes acknowledged by then.
   std::vector<int64_t> confirmed_ms_;

@@ -33,6 +33,9 @@ constexpr uint64_t kDropoutStream = 0xd0;
 // How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
 // is missing anyway.
 constexpr uint64_t kOwnPushesMissingWindows = 2;
+// A dense gradient of so many floats is sent from where it lies; of fewer the copy costs less than what keeps them
+// there.
+constexpr size_t kBorrowedFloatsMin = 1024;
 
 HistogramMetric step_metric("lodestone_worker_step_duration_seconds", "How long a step takes.");
 constexpr char kStepStage[] = "lodestone_worker_step_stage_duration_seconds";
@@ -313,7 +316,8 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed = DropoutSeed(item.assignment);
-  Computed computed{&item, ++steps_, {context_.parameters->versions(), item.versions}, context_.parameters->steps()};
+  Computed computed{
+      &item, ++steps_, {context_.parameters->versions(), item.versions}, context_.parameters->steps(), nullptr};
   if (!item.keyed.keys.empty() && !row_tables_.empty()) computed.steps = std::min(computed.steps, item.steps);
   // Nobody measures the delay of a contribution: when it is applied is not for its push to say.
   if (HasSteps()) computed.read_versions = {};
@@ -339,8 +343,10 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(),
                                batch.label_weights.empty() ? weights : batch.label_weights.data());
   loss_trend_->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
+  const double weight_sum = batch.weight_sum();
+  computed.outputs = context_.compute->outputs();
   computed_ = std::move(computed);
-  if (!push_later_) {
+  if (!push_later_) {  // Then the batch is the pipeline's again.
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
   }
   const BatchPipeline::Waits& waits = pipeline->waits();
@@ -349,7 +355,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   samples_ += samples;
   if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
   const StepCounts step = {
-      steps_,           samples_, samples, loss, batch.weight_sum(), counts.acknowledged, counts.staleness_sum,
+      steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
       counts.delay_sum, stages_};
   if (context_.progress->Step(step)) {
     context_.progress->Delays(tally_->Delays());
@@ -431,19 +437,21 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   const size_t dense_count = context_.model->dense_table_count();
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
+  const std::shared_ptr<const StepOutputs> outputs = computed_.outputs;
   for (size_t t = 0; t < context_.tables->size(); ++t) {
     const TableHandle* const table = &(*context_.tables)[t];
+    const float* const gradient = outputs->GradientIn(outputs->data(), t);
     if (t < dense_count) {
-      dense.push_back({table, context_.compute->gradient(t)});
+      dense.push_back({table, gradient, outputs->gradient_floats(t) >= kBorrowedFloatsMin});
     } else if (!keys.empty() || HasSteps()) {
-      rows.push_back({table, keys, context_.compute->gradient(t)});
+      rows.push_back({table, keys, gradient});
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
   LODESTONE_RETURN_IF_ERROR(context_.client->Push(
       OriginOf(computed_), dense, rows, computed_.read_versions,
       [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation, sequence = of.sequence,
-       clock = of.clock, sync = order_.has_sync()](const Client::PushResult& result) {
+       clock = of.clock, sync = order_.has_sync(), outputs](const Client::PushResult& result) {
         tally->Add(result);
         // What a guard refuses is not sent again.
         if (!result.status.ok() && (sync || !absl::IsOutOfRange(result.status))) return;

@@ -28,6 +28,7 @@
 #include "worker/metrics/step_stages.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/lead.h"
+#include "worker/training/step_outputs.h"
 #include "worker/training/training_context.h"
 
 namespace lodestone::worker {
@@ -73,6 +74,7 @@ class Trainer {
     uint64_t step = 0;
     ReadVersions read_versions;
     uint64_t steps = 0;  // That the values had at least, where tables have steps.
+    std::shared_ptr<const StepOutputs> outputs;
   };
 
   // `start_ns`: when the trainer began to wait for the batch.

@@ -74,7 +74,8 @@ struct Validator::Frozen {
 };
 
 Validator::Frozen::Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense)
-    : parameters(context.client, std::move(dense), {.time = context.time}), compute(context.model, context.tables) {}
+    : parameters(context.client, std::move(dense), {.time = context.time, .backend = context.model->backend()}),
+      compute(context.model, context.tables) {}
 
 absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingContext& context) {
   if (!context.config->train().has_validate()) return nullptr;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -23,7 +24,10 @@ class CudaBackendTest : public testing::Test {
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
   }
-  void TearDown() override { emulated::FailFrom(0, cudaSuccess); }
+  void TearDown() override {
+    emulated::FailFrom(0, cudaSuccess);
+    emulated::SetDevices(1, 9, 0);
+  }
 
   std::unique_ptr<Backend> backend_;
 };
@@ -37,6 +41,30 @@ TEST_F(CudaBackendTest, ADeviceThatIsNotThereIsNotFound) {
   const auto backend = CreateCuda({.device = 3});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("there is no CUDA device 3: there is 1"));
+}
+
+TEST_F(CudaBackendTest, ADeviceThatThereIsNoCodeForIsRefusedAtOnce) {
+  emulated::SetDevices(2, 3, 7);
+  const auto old = CreateCuda({.device = 1});
+  EXPECT_EQ(old.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(old.status().message()),
+            "cuda:1 (emulated) has compute capability 3.7; this program has code for 7.5 and later");
+  emulated::SetDevices(1, 7, 0);
+  EXPECT_FALSE(CreateCuda({}).ok());
+  for (const auto& [major, minor] : {std::pair(7, 5), {8, 6}, {12, 1}}) {
+    emulated::SetDevices(1, major, minor);
+    EXPECT_TRUE(CreateCuda({}).ok()) << major << "." << minor;
+  }
+}
+
+TEST_F(CudaBackendTest, SeveralDevicesAreCountedAndNoneIsNotFound) {
+  emulated::SetDevices(2, 7, 5);
+  EXPECT_EQ(*CudaDevices(), 2);
+  const auto second = CreateCuda({.device = 1});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->name(), "cuda:1 (emulated)");
+  emulated::SetDevices(0, 7, 5);
+  EXPECT_THAT(std::string(CudaDevices().status().message()), HasSubstr("the CUDA driver finds no device"));
 }
 
 TEST_F(CudaBackendTest, AFailedOperationIsNamedWithItsShapeAndDevice) {
@@ -61,10 +89,15 @@ TEST_F(CudaBackendTest, NothingRunsAfterAFailureAndTheFirstOneStays) {
   backend_->Fill(4, 2.0f, x.data());
   std::vector<float> host(4, -1.0f);
   backend_->CopyOut(16, x.data(), host.data());
-  EXPECT_EQ(host, std::vector<float>(4, -1.0f)) << "a copy after the failure";
-  EXPECT_EQ(x.data()[0], 1.0f) << "an operation after the failure";
   EXPECT_THAT(std::string(backend_->Finish().message()), HasSubstr("ActivateBackward [4]"));
   EXPECT_FALSE(backend_->Finish().ok()) << "a failure does not pass";
+  EXPECT_EQ(host, std::vector<float>(4, -1.0f)) << "a copy after the failure";
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(host.data(), x.data(), 16, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(host, std::vector<float>(4, 1.0f)) << "an operation after the failure";
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 TEST_F(CudaBackendTest, WhatGoesWrongWhileKernelsRunShowsAtFinish) {

@@ -3,9 +3,13 @@
 //
 // A block's threads are fibers, which take turns where a kernel waits for others (at barriers, and at exchanges between
 // a warp's lanes), in an order that a seed shuffles. So a kernel whose result depends on the order of its threads,
-// reads shared memory before it was written, or does not bring all threads to a barrier, shows it. Device memory is the
-// host's, filled with NaN first, and of exactly the size that was asked for, so that AddressSanitizer sees what is out
-// of bounds. Streams run everything at once: what their order hides, this does not find.
+// reads shared memory before it was written, or does not bring all threads to a barrier, shows it.
+//
+// Device memory and the host's are apart (address_spaces.h): a kernel that is given a host pointer, and a host that
+// touches device memory, end the process; copies in a wrong direction fail. Streams do everything as late as they may
+// (streams.h): what does not wait for what it needs finds NaN.
+//
+// Thread safety: as CUDA's, for any thread.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +18,12 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
+
+#include "tests/kernels/emulated/kernel_arguments.h"
 
 #define __global__
 #define __device__
@@ -23,6 +32,7 @@
 #define __launch_bounds__(threads)
 #define LODESTONE_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(emulated::DynamicShared())
 #define CUDART_VERSION 13000
+#define __CUDA_ARCH_LIST__ 750, 900
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -39,6 +49,7 @@ using cudaEvent_t = struct EmulatedEvent*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaEventDisableTiming = 2;
 struct cudaDeviceProp {
   char name[256];
+  int major, minor;
 };
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -48,6 +59,9 @@ struct dim3 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -55,8 +69,18 @@ struct cudaLaunchConfig_t {
 };
 
 namespace emulated {
-// Runs the thread function for every thread of the grid. Ends the process if some wait for what cannot come.
-cudaError_t Run(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
+// Queues the thread function for every thread of the grid. Ends the process if one of the pointers, which its arguments
+// are or have, is neither null nor of device memory.
+cudaError_t Launch(const cudaLaunchConfig_t& config, const std::vector<const void*>& pointers,
+                   std::function<void()> thread);
+// Queues what a library does with arrays, which must be device memory.
+struct DeviceArray {
+  const void* data;
+  size_t bytes;
+};
+cudaError_t Start(cudaStream_t stream, const std::vector<DeviceArray>& arrays, std::function<void()> work);
+
+// For kernels.
 void* DynamicShared();
 // Returns once all of the block's threads, or all of the warp's, have called it.
 void AwaitBlock();
@@ -65,8 +89,11 @@ void AwaitWarp();
 void* ExchangePlace(unsigned lane, bool odd);
 bool NextExchangeIsOdd();
 
-// From now on the calls of that many-th and later CUDA functions that can fail return `error`; cudaSuccess: none does.
+// For tests: from now on the calls of that many-th and later CUDA functions that can fail return `error`; cudaSuccess:
+// none does. A synchronisation that fails forgets all that is queued.
 void FailFrom(int call, cudaError_t error);
+// From now on there are so many devices, of this compute capability.
+void SetDevices(int count, int major, int minor);
 }  // namespace emulated
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -74,7 +101,12 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return emulated::Run(*config, [&] { kernel(arguments...); });
+  // By value, as they are at the call.
+  std::tuple<std::decay_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+  std::vector<const void*> pointers;
+  const auto add = [&pointers](const void* pointer) { pointers.push_back(pointer); };
+  std::apply([&add](const auto&... value) { (emulated::ForEachPointer(value, add), ...); }, values);
+  return emulated::Launch(*config, pointers, [kernel, values] { std::apply(kernel, values); });
 }
 
 inline void __syncthreads() { emulated::AwaitBlock(); }

@@ -1,204 +1,27 @@
-// Blocks of fibers, and memory; see cuda_runtime.h.
+// The functions of the runtime: what they check, and which of them fail; see cuda_runtime.h.
 #include <cuda_runtime.h>
-#include <setjmp.h>
-#include <ucontext.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <new>
-#include <numeric>
-#include <random>
+#include <mutex>
+#include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define LODESTONE_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define LODESTONE_ASAN
-#endif
-#endif
-#ifdef LODESTONE_ASAN
-#include <pthread.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-dim3 threadIdx, blockIdx, blockDim, gridDim;
+#include "tests/kernels/emulated/address_spaces.h"
+#include "tests/kernels/emulated/grid.h"
+#include "tests/kernels/emulated/streams.h"
 
 namespace emulated {
 namespace {
 
-constexpr unsigned kWarp = 32;
-constexpr unsigned kThreadsMax = 1024;
-constexpr size_t kSharedMax = 48 * 1024;
-constexpr size_t kStackBytes = 64 * 1024;
-constexpr uint32_t kSeed = 20261122;
-
-struct Fiber {
-  enum class State { kReady, kAtBlock, kAtWarp, kDone } state = State::kReady;
-  ucontext_t context;  // Where it starts; with AddressSanitizer also where it goes on.
-  jmp_buf jump;        // Where it goes on.
-  bool started = false;
-  std::unique_ptr<char[]> stack;
-  bool odd_exchange = false;
-};
-
-// The one grid that runs: kernels are started by one thread at a time.
-class Grid {
- public:
-  cudaError_t Run(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
-    const unsigned threads = config.blockDim.x;
-    if (threads == 0 || threads > kThreadsMax || config.gridDim.x == 0 || config.dynamicSmemBytes > kSharedMax) {
-      return cudaErrorInvalidConfiguration;
-    }
-    thread_ = &thread;
-    while (fibers_.size() < threads) AddFiber();
-    gridDim = config.gridDim;
-    blockDim = config.blockDim;
-    for (unsigned block = 0; block < config.gridDim.x; ++block) {
-      blockIdx.x = block;
-      // Exactly as large as it was asked for, and of no use before it is written.
-      shared_.reset(new float[config.dynamicSmemBytes / sizeof(float)]);
-      std::fill_n(shared_.get(), config.dynamicSmemBytes / sizeof(float), NAN);
-      RunBlock(threads);
-    }
-    return cudaSuccess;
-  }
-
-  void Await(Fiber::State state) {
-    fibers_[current_]->state = state;
-    Leave();
-  }
-  void* shared() { return shared_.get(); }
-  void* Place(unsigned lane, bool odd) { return &places_[odd][current_ / kWarp * kWarp + lane]; }
-  bool NextExchangeIsOdd() { return fibers_[current_]->odd_exchange = !fibers_[current_]->odd_exchange; }
-
- private:
-  void AddFiber() {
-    Fiber& fiber = *fibers_.emplace_back(std::make_unique<Fiber>());
-    fiber.stack.reset(new char[kStackBytes]);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Grid::Enter, 0);
-  }
-
-  // A fiber's life: the same thread of one block after another.
-  static void Enter() {
-    Grid& grid = Get();
-    grid.Arrived();
-    while (true) {
-      (*grid.thread_)();
-      grid.Await(Fiber::State::kDone);
-    }
-  }
-
-  void RunBlock(unsigned threads) {
-    for (unsigned t = 0; t < threads; ++t) {
-      fibers_[t]->state = Fiber::State::kReady;
-      fibers_[t]->odd_exchange = false;
-    }
-    order_.resize(threads);
-    std::iota(order_.begin(), order_.end(), 0);
-    std::shuffle(order_.begin(), order_.end(), random_);
-    do {
-      for (const unsigned t : order_) {
-        if (fibers_[t]->state == Fiber::State::kReady) Resume(t);
-      }
-    } while (Release(threads));
-  }
-
-  // Lets those go on who have waited for one another. False if all are done.
-  bool Release(unsigned threads) {
-    unsigned done = 0, at_block = 0;
-    bool released = false;
-    for (unsigned warp = 0; warp < threads; warp += kWarp) {
-      const unsigned end = std::min(threads, warp + kWarp);
-      unsigned at_warp = 0;
-      for (unsigned t = warp; t < end; ++t) {
-        done += fibers_[t]->state == Fiber::State::kDone;
-        at_block += fibers_[t]->state == Fiber::State::kAtBlock;
-        at_warp += fibers_[t]->state == Fiber::State::kAtWarp;
-      }
-      if (at_warp != end - warp) continue;
-      for (unsigned t = warp; t < end; ++t) fibers_[t]->state = Fiber::State::kReady;
-      released = true;
-    }
-    if (released) return true;
-    if (done == threads) return false;
-    if (at_block != threads) {
-      std::fprintf(stderr, "block %u: of %u threads, %u have ended and %u wait at a barrier\n", blockIdx.x, threads,
-                   done, at_block);
-      std::abort();
-    }
-    for (unsigned t = 0; t < threads; ++t) fibers_[t]->state = Fiber::State::kReady;
-    return true;
-  }
-
-  void Resume(unsigned t) {
-    current_ = t;
-    threadIdx.x = t;
-    Fiber& fiber = *fibers_[t];
-#ifdef LODESTONE_ASAN
-    void* fake_stack = nullptr;
-    __sanitizer_start_switch_fiber(&fake_stack, fiber.stack.get(), kStackBytes);
-    swapcontext(&main_, &fiber.context);
-    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#else
-    // Several times as fast as swapcontext, which asks the kernel for the signal mask.
-    if (_setjmp(main_jump_) != 0) return;
-    if (fiber.started) _longjmp(fiber.jump, 1);
-    fiber.started = true;
-    setcontext(&fiber.context);
-#endif
-  }
-
-  // From a fiber back to where it was resumed.
-  void Leave() {
-    Fiber& fiber = *fibers_[current_];
-#ifdef LODESTONE_ASAN
-    void* fake_stack = nullptr;
-    __sanitizer_start_switch_fiber(&fake_stack, main_stack_, main_stack_bytes_);
-    swapcontext(&fiber.context, &main_);
-    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#else
-    if (_setjmp(fiber.jump) == 0) _longjmp(main_jump_, 1);
-#endif
-  }
-
-  // The first thing on a fiber.
-  void Arrived() {
-#ifdef LODESTONE_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, &main_stack_, &main_stack_bytes_);
-#endif
-  }
-
- public:
-  static Grid& Get() {
-    static Grid* const grid = new Grid;
-    return *grid;
-  }
-
- private:
-  const std::function<void()>* thread_ = nullptr;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  unsigned current_ = 0;
-  std::unique_ptr<float[]> shared_;
-  uint64_t places_[2][kThreadsMax] = {};
-  std::vector<unsigned> order_;
-  std::mt19937 random_{kSeed};
-#ifdef LODESTONE_ASAN
-  ucontext_t main_;
-  const void* main_stack_ = nullptr;
-  size_t main_stack_bytes_ = 0;
-#else
-  jmp_buf main_jump_;
-#endif
-};
+std::mutex mu;  // Guards everything. A thread that waits for a stream holds it while it runs the stream's work.
 
 int calls_left = 0;
 cudaError_t failure = cudaSuccess;
+
+struct {
+  int count, major, minor;
+} devices = {1, 9, 0};
 
 // What a call that can fail returns.
 cudaError_t Outcome() {
@@ -207,41 +30,103 @@ cudaError_t Outcome() {
   return calls_left > 0 ? cudaSuccess : failure;
 }
 
-cudaError_t Take(void** memory, size_t bytes) {
-  const cudaError_t outcome = Outcome();
-  if (outcome != cudaSuccess) return outcome;
-  *memory = ::operator new (bytes, std::align_val_t{256});
-  std::memset(*memory, 0xff, bytes);  // NaN.
+// Reports an argument, on the standard error output too, since the message of the error says little.
+cudaError_t Invalid(const char* what) {
+  std::fprintf(stderr, "emulated CUDA: %s\n", what);
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t QueueItem(cudaStream_t stream, EmulatedStream::Item item) {
+  if (FindStream(stream) == nullptr) return Invalid("there is no such stream");
+  Queue(stream, std::move(item));
   return cudaSuccess;
 }
 
-cudaError_t GiveBack(void* memory) {
-  if (memory != nullptr) ::operator delete (memory, std::align_val_t{256});
-  return cudaSuccess;
+cudaError_t Take(void** memory, size_t bytes, void* (*take)(size_t bytes)) {
+  const cudaError_t outcome = Outcome();
+  if (outcome != cudaSuccess) return outcome;
+  *memory = take(bytes);
+  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// Waits for everything first, as CUDA does, so that memory may be given back that queued work uses.
+cudaError_t GiveBack(void* memory, bool (*give_back)(void* memory)) {
+  if (memory == nullptr) return cudaSuccess;
+  RunAll();
+  return give_back(memory) ? cudaSuccess : Invalid("memory is given back that was never taken, or not so");
+}
+
+cudaError_t QueueCopy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
+  if (!(to_device ? IsDevice(to, bytes) : IsHost(to, bytes))) {
+    return Invalid(to_device ? "a copy to what is not device memory, or not all of it"
+                             : "a copy to what is not host memory, or not all of it");
+  }
+  if (!(from_device ? IsDevice(from, bytes) : IsHost(from, bytes))) {
+    return Invalid(from_device ? "a copy from what is not device memory, or not all of it"
+                               : "a copy from what is not host memory, or not all of it");
+  }
+  if (Overlap(to, bytes, from, bytes)) return Invalid("a copy to where it reads");
+  if (from_device || IsPinned(from)) {
+    return QueueItem(
+        stream,
+        {.run = [=] { Copy(to, from, bytes); }, .to = to, .from_pinned = from_device ? nullptr : from, .bytes = bytes});
+  }
+  // What is not pinned is read before the call returns.
+  const auto* const first = static_cast<const char*>(from);
+  return QueueItem(
+      stream,
+      {.run = [to, staged = std::vector<char>(first, first + bytes)] { Copy(to, staged.data(), staged.size()); },
+       .to = to,
+       .bytes = bytes});
 }
 
 }  // namespace
 
-cudaError_t Run(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
+cudaError_t Launch(const cudaLaunchConfig_t& config, const std::vector<const void*>& pointers,
+                   std::function<void()> thread) {
+  const std::lock_guard<std::mutex> lock(mu);
   const cudaError_t outcome = Outcome();
-  return outcome != cudaSuccess ? outcome : Grid::Get().Run(config, thread);
+  if (outcome != cudaSuccess) return outcome;
+  if (!IsPossible(config)) return cudaErrorInvalidConfiguration;
+  for (const void* pointer : pointers) {
+    if (pointer != nullptr && !IsDevice(pointer, 0)) {
+      EndForMistake("a kernel is started with %p, which is no device memory%s", pointer,
+                    IsPinned(pointer) ? " but pinned host memory" : "");
+    }
+  }
+  return QueueItem(config.stream, {.run = [config, thread = std::move(thread)] {
+                     const DeviceAccess access;
+                     RunGrid(config, thread);
+                   }});
 }
-void* DynamicShared() { return Grid::Get().shared(); }
-void AwaitBlock() { Grid::Get().Await(Fiber::State::kAtBlock); }
-void AwaitWarp() { Grid::Get().Await(Fiber::State::kAtWarp); }
-void* ExchangePlace(unsigned lane, bool odd) { return Grid::Get().Place(lane, odd); }
-bool NextExchangeIsOdd() { return Grid::Get().NextExchangeIsOdd(); }
+
+cudaError_t Start(cudaStream_t stream, const std::vector<DeviceArray>& arrays, std::function<void()> work) {
+  const std::lock_guard<std::mutex> lock(mu);
+  for (const DeviceArray& array : arrays) {
+    if (!IsDevice(array.data, array.bytes)) {
+      EndForMistake("%zu bytes at %p are not, or not all, device memory", array.bytes, array.data);
+    }
+  }
+  return QueueItem(stream, {.run = [work = std::move(work)] {
+                     const DeviceAccess access;
+                     work();
+                   }});
+}
 
 void FailFrom(int call, cudaError_t error) {
+  const std::lock_guard<std::mutex> lock(mu);
   calls_left = call;
   failure = error;
 }
 
+void SetDevices(int count, int major, int minor) { devices = {count, major, minor}; }
+
 }  // namespace emulated
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = emulated::devices.count;
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
@@ -249,12 +134,18 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof properties->name, "emulated");
+  properties->major = emulated::devices.major;
+  properties->minor = emulated::devices.minor;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaSetDevice(int device) {
+  return device >= 0 && device < emulated::devices.count ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
+    case cudaErrorInvalidValue:
+      return "invalid argument";
     case cudaErrorMemoryAllocation:
       return "out of memory";
     case cudaErrorInvalidConfiguration:
@@ -266,30 +157,88 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
-cudaError_t cudaMalloc(void** memory, size_t bytes) { return emulated::Take(memory, bytes); }
-cudaError_t cudaFree(void* memory) { return emulated::GiveBack(memory); }
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return emulated::Take(memory, bytes); }
-cudaError_t cudaFreeHost(void* memory) { return emulated::GiveBack(memory); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  const cudaError_t outcome = emulated::Outcome();
-  if (outcome == cudaSuccess) std::memcpy(to, from, bytes);
-  return outcome;
+
+using emulated::Invalid;
+using emulated::mu;
+using emulated::Outcome;
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mu);
+  return emulated::Take(memory, bytes, emulated::TakeDevice);
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
-  const cudaError_t outcome = emulated::Outcome();
-  if (outcome == cudaSuccess) std::memset(memory, value, bytes);
-  return outcome;
+cudaError_t cudaFree(void* memory) {
+  const std::lock_guard<std::mutex> lock(mu);
+  return emulated::GiveBack(memory, emulated::GiveBackDevice);
 }
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  const std::lock_guard<std::mutex> lock(mu);
+  return emulated::Take(memory, bytes, emulated::TakePinned);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  const std::lock_guard<std::mutex> lock(mu);
+  return emulated::GiveBack(memory, emulated::GiveBackPinned);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  return outcome != cudaSuccess ? outcome : emulated::QueueCopy(to, from, bytes, kind, stream);
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  if (outcome != cudaSuccess) return outcome;
+  if (!emulated::IsDevice(memory, bytes)) return Invalid("what is to be set is not, or not all, device memory");
+  return emulated::QueueItem(stream,
+                             {.run = [=] { emulated::Set(memory, value, bytes); }, .to = memory, .bytes = bytes});
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
-  return emulated::Outcome();
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  *stream = outcome != cudaSuccess ? nullptr : emulated::NewStream().get();
+  return outcome;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulated::Outcome(); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return emulated::Outcome(); }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu);
+  if (emulated::FindStream(stream) == nullptr) return Invalid("there is no such stream");
+  emulated::EndStream(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  if (outcome != cudaSuccess) {
+    emulated::DropAll();
+  } else if (stream != nullptr) {
+    const auto known = emulated::FindStream(stream);
+    if (known == nullptr) return Invalid("there is no such stream");
+    emulated::RunTo({known, known->queued()});
+  }
+  return outcome;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  if (outcome != cudaSuccess || event->stream == nullptr) return outcome;
+  return emulated::QueueItem(stream, {.awaited = *event});
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = nullptr;
-  return emulated::Outcome();
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  *event = outcome != cudaSuccess ? nullptr : new EmulatedEvent;
+  return outcome;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return emulated::Outcome(); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu);
+  const cudaError_t outcome = Outcome();
+  if (outcome != cudaSuccess) return outcome;
+  const auto known = emulated::FindStream(stream);
+  if (known == nullptr) return Invalid("there is no such stream");
+  *event = {known, known->queued()};
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}

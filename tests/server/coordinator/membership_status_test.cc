@@ -376,6 +376,19 @@ TEST_F(MembershipStatusTest, AMomentsMetricIsTheMeanOfThoseWhoTrainAndTellIt) {
   EXPECT_EQ(tell(0, "auc", 0.5f, v1::PHASE_FINISHED).metric_name(), "");
 }
 
+TEST_F(MembershipStatusTest, SaysWhatAWorkerComputesOnAndCutsAnyTextThatIsTooLong) {
+  JoinAll();
+  const auto told = [this](const std::string& device) {
+    v1::HeartbeatRequest request;
+    request.mutable_progress()->set_device(device);
+    EXPECT_TRUE(Beat(workers_[0], request).ok());
+    return members_.Status().workers(0).progress().device();
+  };
+  EXPECT_EQ(told("cuda:0 (NVIDIA RTX 6000 Ada Generation)"), "cuda:0 (NVIDIA RTX 6000 Ada Generation)");
+  EXPECT_EQ(told(std::string(100'000, 'x')), std::string(64, 'x'));
+  EXPECT_EQ(told(""), "") << "a worker of an older version";
+}
+
 TEST_F(MembershipStatusTest, AMetricThatIsNoNumberOrHasNoNameIsNone) {
   JoinAll();
   const auto tell = [this](int worker, const std::string& name, float metric) {

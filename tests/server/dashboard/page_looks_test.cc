@@ -55,6 +55,18 @@ TEST_F(PageLooks, ShowsAClusterThatTrains) {
   EXPECT_THAT(Complaints(), IsEmpty());
 }
 
+TEST_F(PageLooks, ShowsWhatWorkersComputeOnIfItIsNotTheCpuOfAll) {
+  PageCase page = MakePageCase("training", NowMs());
+  auto* const workers = page.status.mutable_cluster()->mutable_workers();
+  for (v1::MemberStatus& worker : *workers) worker.mutable_progress()->set_device("cpu");
+  Show(page);
+  EXPECT_FALSE(Sees("#workers-table [data-label=device]"));
+  workers->at(1).mutable_progress()->set_device("cuda:1 (NVIDIA H200)");
+  Show(page);
+  EXPECT_THAT(Column("workers", "device"), ElementsAre("cpu", "cuda:1 (NVIDIA H200)"));
+  EXPECT_THAT(Complaints(), IsEmpty());
+}
+
 TEST_F(PageLooks, ShowsWhatHasChangedByItself) {
   Show("training");
   server_.Update([](PageCase* page) {

@@ -82,7 +82,14 @@ printf '"rate":{"median":2500,"min":2400,"max":2600},"limit_rate":{"median":1000
 printf '"ratio":{"median":2.5,"min":2.4,"max":2.6}}}\n' >>"$json")sh";
 
 constexpr char kTraining[] = R"sh(for a in "$@"; do [ "$last" != --summary ] || out=$a; last=$a; done
-echo '{"samples_per_second": 123456}' >"$out")sh";
+loss=0.5
+[[ $* != *precision=bf16* ]] || loss=0.501
+printf '{\n  "samples_per_second": 123456,\n  "test": {"samples": 9, "loss": %s, "auc": 0.8}\n}\n' "$loss" >"$out")sh";
+
+// Of compute-sanitizer, which runs a program.
+constexpr char kSanitizer[] = R"sh(echo '[       OK ] Models/GoldenTest.TenStepsOnCuda/Fm (24 ms)'
+[ "$2" != racecheck ] || { echo '========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)'; exit 9; }
+echo '========= ERROR SUMMARY: 0 errors')sh";
 
 std::string Folder() { return absl::StrCat(std::getenv("TEST_TMPDIR"), "/check"); }
 
@@ -116,8 +123,8 @@ void MakeFolder() {
 std::string Output(int expected_exit_code, const std::string& arguments = "", const std::string& environment = "") {
   int exit_code = 0;
   const std::string output =
-      RunShell(absl::StrCat("cd / && TMPDIR=", std::getenv("TEST_TMPDIR"), " CUBLAS_DIR= ", environment, " ", Folder(),
-                            "/gpu_check ", arguments),
+      RunShell(absl::StrCat("cd / && TMPDIR=", std::getenv("TEST_TMPDIR"),
+                            " CUBLAS_DIR= COMPUTE_SANITIZER= ", environment, " ", Folder(), "/gpu_check ", arguments),
                &exit_code);
   EXPECT_EQ(exit_code, expected_exit_code) << output;
   return output;
@@ -126,12 +133,14 @@ std::string Output(int expected_exit_code, const std::string& arguments = "", co
 TEST(GpuCheck, PutsAllOfADevicesResultsIntoOneTable) {
   MakeFolder();
   const std::string output = Output(0);
-  for (const char* name : {"activation_test", "golden_test", "device_test"}) {
+  for (const char* name : {"activation_test", "golden_test", "trainer_test", "device_test"}) {
     EXPECT_THAT(output, ContainsRegex(absl::StrCat(name, " +ok +[0-9]+ s  14 passed, 0 failed, 0 skipped\n")));
   }
-  for (const char* name : {"kernels", "training, 2 ps 4 workers", "steps, 1 ps 1 worker", "steps"}) {
+  for (const char* name :
+       {"kernels", "learning, cpu", "learning, tf32", "training, 2 ps 4 workers", "steps, 1 ps 1 worker", "steps"}) {
     EXPECT_THAT(output, ContainsRegex(absl::StrCat("\n", name, " +ok +[0-9]+ s")));
   }
+  EXPECT_THAT(output, ContainsRegex("\npython +(ok|python3 has no PyTorch that sees a device\n)"));
   EXPECT_THAT(output, Not(HasSubstr("nothing ran")));
   EXPECT_THAT(output, HasSubstr("own copy moves 4012 GB/s\n"));
   EXPECT_THAT(output, ContainsRegex("BM_ScatterFields/skewed:1/ordered:0 +82.3 % of the copy\n"));
@@ -143,7 +152,7 @@ TEST(GpuCheck, PutsAllOfADevicesResultsIntoOneTable) {
   EXPECT_THAT(output,
               HasSubstr("without PyTorch --device cuda --precision f32 --compile: PyTorch: error: no torch.co"));
   EXPECT_THAT(output, HasSubstr("no time for 2 cases of steps\n"));
-  EXPECT_THAT(output, HasSubstr("{\"samples_per_second\": 123456}"));
+  EXPECT_THAT(output, HasSubstr("\"samples_per_second\": 123456,"));
 }
 
 TEST(GpuCheck, WithoutADeviceItSaysOfEachStageWhyNothingRanOnOneAndFails) {
@@ -188,6 +197,28 @@ TEST(GpuCheck, ATestAKernelAndAProgramThatFailAreNamed) {
   MakeFolder();
   WriteProgram("psctl", "echo 'psctl: worker 0 failed: out of memory' >&2; exit 1");
   EXPECT_THAT(Output(1), ContainsRegex("4 workers +FAILED \\(1\\) +[0-9]+ s  psctl: worker 0 failed: out of memory\n"));
+}
+
+TEST(GpuCheck, ADeviceThatLearnsSomethingElseThanTheCpuFails) {
+  MakeFolder();
+  std::string training = kTraining;
+  training.replace(training.find("0.501"), 5, "0.510");
+  WriteProgram("psctl", training);
+  const std::string output = Output(1);
+  EXPECT_THAT(output, HasSubstr("  bf16 learned something else than the CPU: test loss 0.510, and 0.5\n"));
+  EXPECT_THAT(output, Not(HasSubstr("tf32 learned")));
+  training.replace(training.find("0.510"), 5, "");
+  WriteProgram("psctl", training);
+  EXPECT_THAT(Output(1), HasSubstr("  bf16 learned something else than the CPU: test loss , and 0.5\n"));
+}
+
+TEST(GpuCheck, WhatASanitizerFindsFails) {
+  MakeFolder();
+  WriteProgram("sanitizer", kSanitizer);
+  const std::string output = Output(1, "", absl::StrCat("COMPUTE_SANITIZER=", Folder(), "/bin/sanitizer"));
+  EXPECT_THAT(output, ContainsRegex("\nmemcheck +ok +[0-9]+ s"));
+  EXPECT_THAT(output, ContainsRegex("\nracecheck +FAILED \\(9\\) +[0-9]+ s  =* RACECHECK SUMMARY: 1 hazard"));
+  EXPECT_THAT(output, ContainsRegex("\ninitcheck +ok +[0-9]+ s"));
 }
 
 TEST(GpuCheck, WhatDoesNotEndIsEndedAndWhatHasNoTimeLeftIsSaid) {

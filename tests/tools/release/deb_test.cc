@@ -1,4 +1,5 @@
 // The package `lodestone` that tools/deb makes of this build's programs.
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ TEST_F(DebTest, HoldsProgramsUnitsExamplesAndPapers) {
       files, IsSupersetOf({"./usr/bin/lodestone-ps", "./usr/bin/lodestone-worker", "./usr/bin/psctl",
                            "./etc/lodestone/cluster.yaml", "./lib/systemd/system/lodestone-ps@.service",
                            "./lib/systemd/system/lodestone-worker@.service", "./usr/share/lodestone/configs/local.yaml",
+                           "./usr/share/lodestone/configs/systemd/lodestone-worker-gpu.conf",
                            "./usr/share/lodestone/configs/lodestone.schema.json", "./usr/share/man/man1/psctl.1.gz",
                            "./usr/share/man/man1/lodestone-ps.1.gz", "./usr/share/man/man1/lodestone-worker.1.gz",
                            "./usr/share/doc/lodestone/copyright", "./usr/share/doc/lodestone/changelog.Debian.gz"}));
@@ -112,6 +114,8 @@ TEST_F(DebTest, TheUnitsRunThePackagesPrograms) {
     Do(absl::StrCat("sed 's,/usr/bin/,", tree_, "&,' ", path, " > ", instance));
     EXPECT_THAT(Do("systemd-analyze verify --man=no " + instance), Not(HasSubstr(instance)));
   }
+  EXPECT_FALSE(std::filesystem::exists(tree_ + "/lib/systemd/system/lodestone-worker@.service.d"))
+      << "devices are hidden until a person switches that off";
   const std::string ps = Do(absl::StrCat("cat ", tree_, "/lib/systemd/system/lodestone-ps@.service"));
   EXPECT_THAT(ps, HasSubstr("\nUser=lodestone\n"));
   EXPECT_THAT(ps, Not(HasSubstr("DynamicUser"))) << "the package makes that user";

@@ -30,6 +30,8 @@ using testing::Pair;
 
 using Json = nlohmann::json;
 
+constexpr char kDevice[] = "cuda:0 (NVIDIA H200)";
+
 class ResultsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,7 +44,8 @@ class ResultsTest : public testing::Test {
   }
 
   std::unique_ptr<Results> Open(const FileCalls* calls = nullptr) {
-    auto results = calls == nullptr ? Results::Open(config_, 3, &time_) : Results::Open(config_, 3, &time_, calls);
+    auto results = calls == nullptr ? Results::Open(config_, 3, kDevice, &time_)
+                                    : Results::Open(config_, 3, kDevice, &time_, calls);
     EXPECT_TRUE(results.ok()) << results.status();
     return results.ok() ? *std::move(results) : nullptr;
   }
@@ -114,6 +117,7 @@ TEST_F(ResultsTest, TheFirstLineIsTheRun) {
   EXPECT_EQ(lines[0]["version"], kVersion);
   EXPECT_TRUE(lines[0].contains("commit"));
   EXPECT_EQ(lines[0]["seed"], 7);
+  EXPECT_EQ(lines[0]["device"], "cuda:0 (NVIDIA H200)");
   EXPECT_EQ(lines[0]["config"], PrintConfig(config_));
   absl::Time time;
   ASSERT_TRUE(absl::ParseTime(absl::RFC3339_full, lines[0]["time"].get<std::string>(), &time, nullptr));
@@ -295,7 +299,7 @@ TEST_F(ResultsTest, ALineThatWasNotWrittenToItsEndIsCutAtTheNextStart) {
 TEST_F(ResultsTest, AFolderThatCannotBeIsAnErrorThatNamesIt) {
   const std::string file = folder_.substr(0, folder_.rfind('/'));  // The folder's parent.
   std::ofstream(file) << "x";
-  const auto results = Results::Open(config_, 3, &time_);
+  const auto results = Results::Open(config_, 3, kDevice, &time_);
   EXPECT_THAT(results.status().ToString(), HasSubstr("worker.results_dir cannot be used"));
   EXPECT_THAT(results.status().ToString(), HasSubstr(file));
 }
@@ -334,7 +338,7 @@ class SmallDisk {
 TEST_F(ResultsTest, AFullDiskAtTheStartIsAnErrorThatNamesTheFile) {
   SmallDisk disk;
   disk.room = 20;
-  const auto results = Results::Open(config_, 3, &time_, disk.calls());
+  const auto results = Results::Open(config_, 3, kDevice, &time_, disk.calls());
   EXPECT_THAT(results.status().ToString(), HasSubstr(path()));
   EXPECT_THAT(results.status().ToString(), HasSubstr("No space left on device"));
 }

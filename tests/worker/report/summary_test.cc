@@ -11,13 +11,15 @@ namespace {
 TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   Summary summary;
   summary.model = "deepfm";
+  summary.device = "cuda:1 (NVIDIA H200)";
   summary.samples = 1000;
   summary.seconds = 4;
   summary.staleness_pushes = 1.5;
   summary.stage_seconds = {1, 0.5, 2, 0.25};
   EXPECT_EQ(
       SummaryJson(summary),
-      "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
+      "{\n  \"model\": \"deepfm\",\n  \"device\": \"cuda:1 (NVIDIA H200)\",\n  \"samples\": 1000,\n"
+      "  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
       "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
       "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n  \"complete\": true\n}\n");
   summary.train = EvaluationMetrics::Result{10, 0.5, 0.75, 0.8125, std::nullopt};
@@ -26,7 +28,8 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   summary.best_reachable_metric = "auc";
   EXPECT_EQ(
       SummaryJson(summary),
-      "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
+      "{\n  \"model\": \"deepfm\",\n  \"device\": \"cuda:1 (NVIDIA H200)\",\n  \"samples\": 1000,\n"
+      "  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
       "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
       "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n  \"complete\": true,\n"
       "  \"train\": {\"samples\": 10, \"loss\": 0.5, \"accuracy\": 0.75, \"auc\": 0.8125},\n"

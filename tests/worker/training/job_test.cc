@@ -192,6 +192,7 @@ TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->samples, 1500u);
   EXPECT_EQ(summary->train->samples, 100u);
+  EXPECT_EQ(summary->device, "cpu");
   const std::vector<v1::WorkerProgress> reports = client_.reports();
   std::vector<v1::Phase> phases;
   for (const v1::WorkerProgress& report : reports) {
@@ -199,6 +200,7 @@ TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
   }
   EXPECT_EQ(phases,
             (std::vector<v1::Phase>{v1::PHASE_TRAINING, v1::PHASE_WAITING, v1::PHASE_EVALUATING, v1::PHASE_FINISHED}));
+  for (const v1::WorkerProgress& report : reports) EXPECT_EQ(report.device(), "cpu");
   EXPECT_EQ(reports.back().samples(), 1500u);
   EXPECT_EQ(reports.back().samples_total(), 1500u);
   EXPECT_EQ(reports.back().clock(), client_.pushes());
@@ -530,7 +532,7 @@ TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
   v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
   config.mutable_model()->add_hidden(16);
   config.mutable_worker()->set_results_dir(std::string(std::getenv("TEST_TMPDIR")) + "/job_results");
-  auto results = Results::Open(config, client_.index(), &time_);
+  auto results = Results::Open(config, client_.index(), "cpu", &time_);
   ASSERT_TRUE(results.ok()) << results.status();
   const auto start = std::chrono::steady_clock::now();
   const auto summary = RunJob(config, &client_, ParityData(2000), &time_, &stop_, results->get());

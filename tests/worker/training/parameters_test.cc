@@ -5,6 +5,7 @@
 #include <latch>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -74,7 +75,13 @@ TEST_F(ParametersTest, StartsFromValuesThatNobodyHasPushedTo) {
   Parameters parameters(&client_, {&(*tables)[0]}, {.time = &time_});
   ASSERT_TRUE(parameters.Start().ok());
   for (int i = 0; i < 6; ++i) EXPECT_EQ(parameters.values(0)[i], 2.5f);
-  EXPECT_GT(parameters.block_stamp(0, 0), 0u);
+  int ranges = 0;
+  parameters.ForChangedSince(0, [&ranges](size_t begin, size_t end) {
+    EXPECT_EQ(begin, 0u);
+    EXPECT_EQ(end, 6u);
+    ++ranges;
+  });
+  EXPECT_EQ(ranges, 1) << "what the subscription began with is new";
   EXPECT_EQ(parameters.pulls(), 0u);
 }
 
@@ -113,6 +120,41 @@ TEST_F(ParametersTest, TakesOverOnlyWhatChanged) {
   EXPECT_EQ(parameters_->blocks_from_broadcasts(), 1u);
   EXPECT_EQ(parameters_->values(0)[0], 0);
   EXPECT_EQ(parameters_->values(1)[0], 3);
+}
+
+// A device once got a copy for each block.
+TEST_F(ParametersTest, WhatHasChangedIsFewLongRanges) {
+  const auto large = client_.EnsureTables({Spec("c", 200'000)});
+  ASSERT_TRUE(large.ok());
+  Parameters parameters(&client_, {&tables_[0], &(*large)[0], &tables_[1]}, {.time = &time_});
+  ASSERT_TRUE(parameters.Start().ok());
+  const auto changed = [&parameters](uint64_t since) {
+    std::vector<std::pair<size_t, size_t>> ranges;
+    parameters.ForChangedSince(since, [&](size_t begin, size_t end) { ranges.emplace_back(begin, end); });
+    return ranges;
+  };
+  using Ranges = std::vector<std::pair<size_t, size_t>>;
+  ASSERT_EQ(parameters.offset(1), 64u);
+  ASSERT_EQ(parameters.offset(2), 64u + 200'000);
+  ASSERT_EQ(parameters.floats(), 64u + 200'000 + 64);
+  EXPECT_EQ(changed(0), (Ranges{{0, 64 + 200'000 + 4}})) << "all three tables";
+  uint64_t stamp = parameters.stamp();
+  EXPECT_EQ(changed(stamp), Ranges());
+  const auto push = [&](const TableHandle& table) {
+    const std::vector<float> gradient(table.layout.elements, 1);
+    const std::vector<DenseGradient> gradients = {{&table, gradient.data()}};
+    ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
+  };
+  push(tables_[0]);
+  push(tables_[1]);
+  client_.Broadcast();
+  ASSERT_TRUE(parameters.Refresh(0).ok());
+  EXPECT_EQ(changed(stamp), (Ranges{{0, 10}, {64 + 200'000, 64 + 200'000 + 4}})) << "too far apart to be one";
+  stamp = parameters.stamp();
+  push((*large)[0]);
+  client_.Broadcast();
+  ASSERT_TRUE(parameters.Refresh(0).ok());
+  EXPECT_EQ(changed(stamp), (Ranges{{64, 64 + 200'000}}));
 }
 
 TEST_F(ParametersTest, ABroadcastOlderThanAPullDoesNotUndoIt) {

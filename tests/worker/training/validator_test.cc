@@ -244,7 +244,7 @@ TEST_F(ValidatorTest, NeedsHeldOutSamples) {
 TEST_F(ValidatorTest, ResultsHaveALineAndScalarsForEach) {
   config_.mutable_train()->set_epochs(2);
   config_.mutable_worker()->set_results_dir(std::string(std::getenv("TEST_TMPDIR")) + "/validator_results");
-  auto results = Results::Open(config_, client_.index(), &time_);
+  auto results = Results::Open(config_, client_.index(), "cpu", &time_);
   ASSERT_TRUE(results.ok()) << results.status();
   ASSERT_TRUE(RunJob(config_, &client_, data_, &time_, &stop_, results->get()).ok());
   std::vector<nlohmann::json> lines;

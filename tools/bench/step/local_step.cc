@@ -99,7 +99,7 @@ int Main(int argc, char** argv) {
   config.set_device(device);
   config.set_precision(parsed);
   config.set_cublas(cublas);
-  auto backend = worker::OpenDevice(config);
+  auto backend = worker::OpenDevice(config, /*index=*/0);
   if (!backend.ok()) return Fail(backend.status());
   std::ifstream file;
   if (!path.empty()) file.open(path);

@@ -39,8 +39,6 @@ absl::StatusOr<std::unique_ptr<LocalTraining>> LocalTraining::Create(const std::
     if (!training->AddTable(spec)) break;  // Finish says why.
   }
   training->rows_ = training->NewRows();
-  training->loss_.Resize(1);
-  training->host_loss_.Resize(1);
   LODESTONE_RETURN_IF_ERROR(backend->Finish());
   return training;
 }
@@ -54,8 +52,8 @@ LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<worker::M
       batch_size_(batch_size),
       ordered_(ordered),
       batches_(std::clamp<size_t>(kSamples / batch_size, 2, 16)),
-      loss_(backend_),
-      host_loss_(backend_, kernels::Memory::kHost),
+      outputs_(backend_),
+      device_outputs_(backend_),
       parameters_(model_->tables().size()),
       gradients_(model_->tables().size()) {
   for (size_t b = 0; b < batches_.size(); ++b) batches_[b].batch = DrawBatch(model_->plan(), b, batch_size);
@@ -68,7 +66,7 @@ bool LocalTraining::AddTable(const v1::TableSpec& spec) {
     const auto& dims = spec.dense().dims();
     size_t elements = 1;
     for (uint64_t dim : dims) elements *= dim;
-    if (table.dense.Resize(elements) == nullptr || table.gradient.Resize(elements) == nullptr) return false;
+    if (table.dense.Resize(elements) == nullptr) return false;
     table.state.resize(optimizer_->state_layout().FloatsFor(elements));
     server::InitializeValues(spec.initializer(), kSeed + index, 0, 0, elements, dims.Get(0), dims.Get(dims.size() - 1),
                              table.dense.data());
@@ -126,11 +124,16 @@ template <typename Meanwhile>
 absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, const BatchRows& rows,
                                               const Meanwhile& meanwhile) {
   const bool on_host = backend_->on_host();
+  std::vector<size_t> gradient_floats;
+  for (const Table& table : tables_) {
+    gradient_floats.push_back(table.dim > 0 ? batch.keys.size() * table.dim : table.dense.size());
+  }
+  outputs_.Lay(gradient_floats, batch.batch.size);
+  float* const base = on_host ? outputs_.data() : device_outputs_.Resize(outputs_.floats());
   size_t r = 0;  // Of the embedding tables.
   for (size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
-    if (table.dim > 0) table.gradient.Resize(batch.keys.size() * table.dim);
-    if (!on_host) table.gradient_on_device.Resize(table.gradient.size());
+    gradients_[t] = outputs_.GradientIn(base, t);
     if (table.dim > 0) {
       parameters_[t] = on_host ? rows.host[r].data() : rows.device->rows(r);
       ++r;
@@ -141,20 +144,15 @@ absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, c
       if (!dense_sent_) backend_->CopyIn(Queue::kCompute, table.dense.size() * sizeof(float), table.dense.data(), to);
       parameters_[t] = to;
     }
-    gradients_[t] = on_host ? table.gradient.data() : table.gradient_on_device.data();
   }
   dense_sent_ = true;
   if (!on_host) rows.device->Await();
   model_->Gradients(on_host ? batch.view() : rows.device->view(), parameters_, /*dropout_seed=*/0, gradients_,
-                    /*predictions=*/nullptr, loss_.data());
-  for (Table& table : tables_) {
-    if (on_host) break;
-    backend_->CopyOut(table.gradient.size() * sizeof(float), table.gradient_on_device.data(), table.gradient.data());
-  }
-  backend_->CopyOut(sizeof(double), loss_.data(), host_loss_.data());
+                    outputs_.PredictionsIn(base), outputs_.LossIn(base));
+  if (!on_host) backend_->CopyOut(outputs_.floats() * sizeof(float), base, outputs_.data());
   meanwhile();
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
-  return host_loss_[0];
+  return *outputs_.LossIn(outputs_.data());
 }
 
 absl::StatusOr<double> LocalTraining::Step() {
@@ -187,17 +185,18 @@ absl::StatusOr<double> LocalTraining::Gradients() {
 }
 
 void LocalTraining::Update(const worker::KeyedBatch& batch) {
-  for (Table& table : tables_) {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    const float* const gradient = outputs_.GradientIn(outputs_.data(), t);
     if (table.dim == 0) {
       const size_t n = table.dense.size();
-      optimizer_->Update(step_, {n, 0, n}, Bytes(table.gradient.data()), table.dense.data(), table.state.data(),
-                         table.dense.data(), table.state.data());
+      optimizer_->Update(step_, {n, 0, n}, Bytes(gradient), table.dense.data(), table.state.data(), table.dense.data(),
+                         table.state.data());
       continue;
     }
     updates_.clear();
     for (size_t i = 0; i < batch.keys.size(); ++i) {
-      updates_.push_back(
-          {Bytes(table.gradient.data() + i * table.dim), table.rows.data() + batch.keys[i] * table.row_floats});
+      updates_.push_back({Bytes(gradient + i * table.dim), table.rows.data() + batch.keys[i] * table.row_floats});
     }
     optimizer_->UpdateRows(step_, table.dim, updates_);
   }

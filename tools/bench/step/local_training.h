@@ -26,6 +26,7 @@
 #include "worker/model/keyed_batch.h"
 #include "worker/model/model.h"
 #include "worker/training/aligned_vector.h"
+#include "worker/training/step_outputs.h"
 
 namespace lodestone::bench {
 
@@ -55,20 +56,14 @@ class LocalTraining {
   // One table. A row of an embedding table is its values and then their state, as in the server's pages.
   struct Table {
     Table(kernels::Backend* backend, size_t dim)
-        : dim(dim),
-          dense(backend, kernels::Memory::kHost),
-          gradient(backend, kernels::Memory::kHost),
-          on_device(backend),
-          gradient_on_device(backend) {}
+        : dim(dim), dense(backend, kernels::Memory::kHost), on_device(backend) {}
 
     const size_t dim;  // Of an embedding table; 0: it is dense.
     size_t row_floats = 0;
     worker::AlignedFloats rows;   // Of an embedding table: all of them.
     Floats dense;                 // Of a dense table: its values
     worker::AlignedFloats state;  // and their state.
-    Floats gradient;
-    Floats on_device;           // The dense table there, if the backend is not the host; likewise
-    Floats gradient_on_device;  // the gradient.
+    Floats on_device;             // The dense table there, if the backend is not the host.
   };
   // The rows of a batch's keys, where the computation finds them.
   struct BatchRows {
@@ -115,7 +110,8 @@ class LocalTraining {
 
   worker::KeyIndexer indexer_;
   BatchRows rows_;  // Of Step.
-  kernels::ScratchArray<double> loss_, host_loss_;
+  worker::StepOutputs outputs_;
+  Floats device_outputs_;  // The same there, if the backend is not the host.
   worker::ParameterPointers parameters_;
   worker::GradientPointers gradients_;
   std::vector<server::RowUpdate> updates_;

@@ -6,9 +6,11 @@
 #include <iterator>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/local/training_progress.h"
 #include "tools/psctl/text/table.h"
@@ -219,6 +221,15 @@ std::string WorkerText(const WorkerSummary& worker) {
                          stages.empty() ? "" : "   ", stages);
 }
 
+// "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)": what the workers computed on, each once; empty if that was the CPU.
+std::string DevicesText(const std::vector<WorkerSummary>& workers) {
+  std::vector<std::string> devices;
+  for (const WorkerSummary& worker : workers) {
+    if (!worker.device.empty() && !absl::c_linear_search(devices, worker.device)) devices.push_back(worker.device);
+  }
+  return absl::c_any_of(devices, OnDevice) ? absl::StrJoin(devices, ", ") : "";
+}
+
 }  // namespace
 
 absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
@@ -230,6 +241,7 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
   RunSummary summary;
   summary.config = TextOr(json, "config", "");
   summary.model = TextOr(json, "model", "");
+  summary.device = TextOr(json, "device", "");
   const double samples = NumberOr(json, "samples", -1);
   summary.seconds = NumberOr(json, "seconds", -1);
   if (!(samples >= 0) || !(summary.seconds >= 0)) {
@@ -261,7 +273,8 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
       if (!worker.is_object()) continue;
       summary.per_worker.push_back({static_cast<uint64_t>(std::max(0.0, NumberOr(worker, "samples", 0))),
                                     NumberOr(worker, "seconds", 0), NumberOr(worker, "staleness_pushes", 0),
-                                    DelaysAt(worker), MetricsAt(worker, "stage_seconds")});
+                                    DelaysAt(worker), MetricsAt(worker, "stage_seconds"),
+                                    TextOr(worker, "device", "")});
     }
   }
   summary.results = TextOr(json, "results", "");
@@ -281,7 +294,7 @@ RunSummary Combine(const std::vector<RunSummary>& workers) {
     all.seconds = std::max(all.seconds, worker.seconds);
     staleness += worker.staleness_pushes * worker.samples;
     all.per_worker.push_back(
-        {worker.samples, worker.seconds, worker.staleness_pushes, worker.delays, worker.stage_seconds});
+        {worker.samples, worker.seconds, worker.staleness_pushes, worker.delays, worker.stage_seconds, worker.device});
     AddDelays(worker.delays, &all.delays);
     all.complete &= worker.complete;
     all.interrupted |= worker.interrupted;
@@ -336,6 +349,7 @@ std::string ToJson(const RunSummary& summary) {
   if (!summary.stage_seconds.empty()) json["stage_seconds"] = ToObject(summary.stage_seconds);
   for (const WorkerSummary& worker : summary.per_worker) {
     Json object;
+    if (!worker.device.empty()) object["device"] = worker.device;
     object["samples"] = worker.samples;
     object["seconds"] = worker.seconds;
     object["samples_per_second"] = PerSecond(worker.samples, worker.seconds);
@@ -356,6 +370,7 @@ std::string ToTable(const RunSummary& summary) {
   row("model", summary.model);
   row("cluster",
       absl::StrCat(summary.servers, " ps, ", summary.workers, summary.workers == 1 ? " worker" : " workers"));
+  row("device", DevicesText(summary.per_worker));
   row("samples", RateText(summary.samples, summary.seconds, summary.samples_per_second));
   row("delay", DelayText(summary.delays));
   if (summary.per_worker.size() > 1) {

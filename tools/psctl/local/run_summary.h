@@ -23,6 +23,7 @@ struct WorkerSummary {
   double staleness_pushes = 0;
   std::vector<worker::DelaySummary> delays;
   Metrics stage_seconds;  // Where the time of its steps went, by stage (worker/metrics/step_stages.h).
+  std::string device;     // What computed: "cpu", "cuda:0 (NVIDIA H200)".
 };
 
 // A validation while the run trained.
@@ -39,6 +40,7 @@ struct ValidationSummary {
 struct RunSummary {
   std::string config;  // The file.
   std::string model;
+  std::string device;    // What computed, of one worker; of several, per_worker says it.
   uint64_t samples = 0;  // Trained on, over all workers and epochs.
   double seconds = 0;    // Of training, without loading and evaluation.
   double samples_per_second = 0;
@@ -73,8 +75,8 @@ RunSummary Combine(const std::vector<RunSummary>& workers);
 // "mean", "own", "p50", "p90", "max"}, …}, "complete", "stopped_early", "best_model", "validations":
 // [{"number", "worker", "steps", "samples", "seconds", "best", metrics}, …], "interrupted", "missing", "warning",
 // "servers", "workers", "train": {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker":
-// [{"samples", "seconds", "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A value that
-// is not finite is null; an empty group is left out.
+// [{"device", "samples", "seconds", "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A
+// value that is not finite is null; an empty group is left out.
 std::string ToJson(const RunSummary& summary);
 // For people.
 std::string ToTable(const RunSummary& summary);

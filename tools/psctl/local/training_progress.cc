@@ -50,6 +50,8 @@ std::vector<std::string> Details(const ClusterView& view, double samples_per_sec
 
 }  // namespace
 
+bool OnDevice(const std::string& device) { return !device.empty() && device != "cpu"; }
+
 float DelayOf(const v1::WorkerProgress& progress) {
   float greatest = 0;
   for (const v1::DelaySummary& delay : progress.delays()) greatest = std::max(greatest, delay.mean());

@@ -29,6 +29,8 @@ struct ClusterView {
 
 // The mean delay of the table that has most: updates, own and others', between reading and application.
 float DelayOf(const v1::WorkerProgress& progress);
+// Whether a worker's `device` (v1::WorkerProgress) is another than the CPU; empty, it has not said.
+bool OnDevice(const std::string& device);
 
 // The view that ps 0's status gives; `workers_expected` as configured.
 ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected);

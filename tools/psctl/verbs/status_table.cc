@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/telemetry/figures.h"
@@ -200,9 +201,13 @@ Rows ServerRows(const v1::ClusterStatus& cluster) {
 }
 
 Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes) {
+  // Where all compute on the CPU the column would say nothing.
+  const bool devices = absl::c_any_of(
+      cluster.workers(), [](const v1::MemberStatus& member) { return OnDevice(member.progress().device()); });
   Rows rows = {
       {"index", "peer", "state", "last contact", "phase", "clock", "samples", "of", "samples/s", "loss", "delay"}};
   if (pushes != nullptr) rows[0].insert(rows[0].end(), {"pushes", "refused"});
+  if (devices) rows[0].push_back("device");
   rows[0].push_back("waits for");
   for (const v1::MemberStatus& member : cluster.workers()) {
     const v1::WorkerProgress& progress = member.progress();
@@ -225,6 +230,7 @@ Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes) 
       const WorkerPushes of_it = found == pushes->end() ? WorkerPushes() : found->second;
       row.insert(row.end(), {WithThousands(of_it.applied), Counted(of_it.refused, Style::kWarning)});
     }
+    if (devices) row.push_back(progress.device());
     row.push_back({progress.waiting_for(), Style::kWarning});
   }
   return rows;

@@ -1,7 +1,8 @@
 """Arrays of a program as the library takes them: contiguous, float32 values and 64-bit keys.
 
 What has that form is used in place: NumPy arrays, torch tensors of the CPU, and whatever has the array interface, DLPack
-or the buffer protocol. Other types of numbers are converted, which copies; a tensor of a device is copied to the host.
+or the buffer protocol. Other types of numbers are converted, which copies; a tensor of a CUDA device is copied to pinned
+memory of the host, and so are CuPy's and Numba's arrays where torch is imported.
 """
 
 from __future__ import annotations
@@ -17,16 +18,29 @@ def _is_tensor(source: Any) -> bool:
     return torch is not None and isinstance(source, torch.Tensor)
 
 
+def _on_host(tensor: Any) -> Any:
+    """A tensor, or a copy of it on the host: in pinned memory, which a CUDA device writes to at its full rate."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    return sys.modules["torch"].empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+
+
 def _as_array(source: Any) -> Any:
     import numpy as np
 
     if isinstance(source, np.ndarray):
         return source
+    if hasattr(source, "__cuda_array_interface__") and not _is_tensor(source):
+        torch = sys.modules.get("torch")
+        if torch is None:
+            raise InvalidArgument("an array of a CUDA device is taken where torch is imported; copy it to the host first: "
+                                  "array.get()")
+        source = torch.as_tensor(source, device="cuda")
     if _is_tensor(source):
         tensor = source.detach()
         if tensor.dtype.is_floating_point and tensor.dtype != sys.modules["torch"].float64:
             tensor = tensor.float()  # NumPy has no bfloat16.
-        return tensor.cpu().numpy()
+        return _on_host(tensor).numpy()
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array__"):
         return np.from_dlpack(source)
     return np.asarray(source)

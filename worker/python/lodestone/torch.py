@@ -40,10 +40,13 @@ class _Pull:
         self.keys = keys
         distinct, self.inverse = torch.unique(keys.detach().cpu(), return_inverse=True)
         self.distinct = distinct
-        self.call: Call[Any] = table.pull(distinct)
+        # A device copies by itself from pinned memory.
+        self._values = torch.empty((distinct.numel(), table.dim), pin_memory=keys.is_cuda)
+        self.call: Call[Any] = table.pull(distinct, self._values)
 
     def rows(self, device: torch.device) -> Tensor:
-        return torch.from_numpy(self.call.result()).to(device)
+        self.call.result()
+        return self._values.to(device, non_blocking=True)
 
 
 class _Remote(nn.Module):
@@ -306,7 +309,9 @@ class AsyncOptimizer:
             self._pending = None
             raise
         for name, parameter in self._parameters.items():
-            parameter.copy_(self._staged[name].reshape(parameter.shape))
+            parameter.copy_(self._staged[name].reshape(parameter.shape), non_blocking=True)
+        for device in {parameter.device for parameter in self._parameters.values() if parameter.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()  # The staged values are written again.
         self._read, self._pending = call, None
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -42,11 +42,12 @@ RunSummary Example() {
 }
 
 TEST(ReadSummary, ReadsWhatAWorkerWrites) {
-  const absl::StatusOr<RunSummary> summary = ReadSummary(
-      Written(R"({"model": "mf", "samples": 10, "seconds": 0.5, "samples_per_second": 20, "staleness_pushes": 1.25,
+  const absl::StatusOr<RunSummary> summary = ReadSummary(Written(
+      R"({"model": "mf", "device": "cpu", "samples": 10, "seconds": 0.5, "samples_per_second": 20, "staleness_pushes": 1.25,
                   "train": {"loss": 1.5}, "test": {"loss": 2.5, "rmse": null}, "best_reachable": {"rmse": 0.3}})"));
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->model, "mf");
+  EXPECT_EQ(summary->device, "cpu");
   EXPECT_EQ(summary->samples, 10u);
   EXPECT_EQ(summary->seconds, 0.5);
   EXPECT_EQ(summary->staleness_pushes, 1.25);
@@ -137,6 +138,7 @@ TEST(ToJson, ReadsBackToTheSame) {
   summary.samples = 2000;
   summary.stage_seconds = {{"compute", 3.5}};
   summary.per_worker[1].stage_seconds = {{"compute", 1.5}};
+  summary.per_worker[1].device = "cuda:0 (NVIDIA H200)";
   summary.results = "runs/1";
   summary.complete = false;
   summary.interrupted = true;
@@ -171,6 +173,8 @@ TEST(ToJson, ReadsBackToTheSame) {
   ASSERT_THAT(again->per_worker[0].delays, SizeIs(2));
   EXPECT_EQ(again->stage_seconds, summary.stage_seconds);
   ASSERT_THAT(again->per_worker, SizeIs(2));
+  EXPECT_EQ(again->per_worker[0].device, "");
+  EXPECT_EQ(again->per_worker[1].device, "cuda:0 (NVIDIA H200)");
   EXPECT_EQ(again->per_worker[1].samples, 2000u);
   EXPECT_EQ(again->per_worker[1].seconds, 4);
   EXPECT_EQ(again->per_worker[1].staleness_pushes, 1.5);
@@ -214,6 +218,16 @@ TEST(ToTable, TellsEachWorkersRateWhereTheTimeWentAndWhereTheResultsAre) {
   EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   delay 2.50   compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("results         runs/1 (tensorboard --logdir runs/1)\n"));
+}
+
+TEST(ToTable, NamesTheDevicesThatComputedIfAnyIsNotTheCpu) {
+  RunSummary first = Example(), second = Example(), third = Example();
+  first.device = second.device = third.device = "cpu";
+  EXPECT_THAT(ToTable(Combine({first, second})), Not(HasSubstr("device")));
+  second.device = "cuda:1 (NVIDIA H200)";
+  third.device = "cuda:1 (NVIDIA H200)";
+  EXPECT_THAT(ToTable(Combine({first, second, third})), HasSubstr("device          cpu, cuda:1 (NVIDIA H200)\n"));
+  EXPECT_THAT(ToTable(Combine({second})), HasSubstr("device          cuda:1 (NVIDIA H200)\n"));
 }
 
 TEST(ToTable, TellsTheDelayOfTheTableThatHasMostAndWhatIsWrong) {

@@ -106,6 +106,21 @@ TEST(StatusText, ShowsWorkersWithClockDelayAndLastContact) {
   EXPECT_THAT(text, HasSubstr("1.5"));
 }
 
+TEST(StatusText, ShowsWhatWorkersComputeOnIfItIsNotTheCpuOfAll) {
+  v1::StatusResponse status = Example();
+  v1::WorkerProgress* const first = status.mutable_cluster()->add_workers()->mutable_progress();
+  first->set_device("cpu");
+  status.mutable_cluster()->add_workers();  // Of an older version.
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("device")));
+  v1::WorkerProgress* const third = status.mutable_cluster()->add_workers()->mutable_progress();
+  third->set_device("cuda:1 (NVIDIA H200)");
+  third->set_waiting_for("ps 1");
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("delay  device                waits for"));
+  EXPECT_THAT(text, HasSubstr("0.0  cpu"));
+  EXPECT_THAT(text, HasSubstr("0.0  cuda:1 (NVIDIA H200)  ps 1"));
+}
+
 TEST(StatusText, ShowsWhatServersSayOfThemselves) {
   v1::StatusResponse status = Example();
   v1::MemberStatus* server = status.mutable_cluster()->add_servers();
