@@ -271,9 +271,9 @@ TEST(Multitask, ItsDescriptionMakesTheSameModel) {
     const auto description = LabelsDescription(config);
     EXPECT_EQ(description->format(), kModelFormat);
     ASSERT_TRUE(CheckDescription(*description).ok()) << CheckDescription(*description);
-    const v1::Config again = ConfigOf(*description);
+    const v1::Config again = worker::ConfigOf(*description);
     EXPECT_THAT(again.data().csv().labels(), ElementsAre("click", "cart", "conversion"));
-    const auto model = Model::Create(again, SchemaOf(description));
+    const auto model = Model::Create(again, worker::SchemaOf(description));
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_THAT((*model)->plan().multitask->loss_weights, ElementsAre(1, 0.5f, 1));
     std::vector<std::string> tables;
