@@ -12,8 +12,8 @@
  * processes that need a cluster with fork and exec ("spawn"), or connect in the child only.
  *
  * Memory: texts and arrays that are passed in are copied before a function returns unless it says otherwise. A text
- * that is returned belongs to the library, and lives as long as its handle unless the function says otherwise. A program
- * that pulls many megabytes at a time does well to let glibc's malloc keep what messages were received into:
+ * that is returned belongs to the library, and lives as long as its handle unless the function says otherwise. A
+ * program that pulls many megabytes at a time does well to let glibc's malloc keep what messages were received into:
  * mallopt(M_MMAP_THRESHOLD, 32 << 20), mallopt(M_TRIM_THRESHOLD, 128 << 20), mallopt(M_TOP_PAD, 16 << 20). */
 #ifndef LODESTONE_WORKER_CAPI_LODESTONE_H_
 #define LODESTONE_WORKER_CAPI_LODESTONE_H_
