@@ -35,7 +35,8 @@ std::string WrongType(const YamlNode& node, std::string_view expected) {
 
 // By the unit in the field's name.
 Units UnitsOf(const FieldDescriptor& field) {
-  if (field.name().find("_bytes") != std::string::npos) return Units::kBytes;
+  const std::string name = "_" + field.name();
+  if (name.find("_bytes") != std::string::npos) return Units::kBytes;
   return field.name().ends_with("_ms") ? Units::kMilliseconds : Units::kNone;
 }
 

@@ -48,7 +48,7 @@ class HotKeys {
   void FillStatus(const std::function<std::string(TableId)>& name_of, v1::StatusResponse* status) const;
 
  private:
-  static constexpr uint32_t kSampledEvery = 256;    // In the mean.
+  static constexpr uint32_t kSampledEvery = 512;    // In the mean.
   static constexpr int64_t kWindowMs = 10'000;      // That a judgement is of, at least,
   static constexpr uint64_t kSamplesMin = 200;      // and of so many samples.
   static constexpr int64_t kWindowMaxMs = 120'000;  // After which fewer say that nothing is hot.

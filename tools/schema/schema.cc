@@ -41,7 +41,7 @@ Json Number(double value) {
   return whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
-bool IsBytes(const FieldDescriptor& field) { return field.name().find("_bytes") != std::string::npos; }
+bool IsBytes(const FieldDescriptor& field) { return ("_" + field.name()).find("_bytes") != std::string::npos; }
 
 // The bounds that the type gives, narrowed by the range option.
 void AddBounds(const FieldDescriptor& field, Json* schema) {

@@ -48,6 +48,7 @@ server:
   listen: "[::1]:7000"
   memory_max_bytes: 1.5 GiB
   message_max_bytes: 64MiB
+coordinator: {rebalance: auto, rebalance_rule: {bytes_min: 1GiB, traffic_bytes_per_second_min: 5MB, sustained_ms: 1min}}
 model:
   type: DeepFM
   hidden:
@@ -80,6 +81,10 @@ TEST(Config, ReadsEveryKindOfField) {
   EXPECT_EQ(config.cluster().seed(), std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(config.server().memory_max_bytes(), uint64_t{3} << 29);
   EXPECT_EQ(config.server().message_max_bytes(), 64u << 20);
+  EXPECT_EQ(config.coordinator().rebalance(), v1::CoordinatorConfig::AUTO);
+  EXPECT_EQ(config.coordinator().rebalance_rule().bytes_min(), 1u << 30);
+  EXPECT_EQ(config.coordinator().rebalance_rule().traffic_bytes_per_second_min(), 5'000'000u);
+  EXPECT_EQ(config.coordinator().rebalance_rule().sustained_ms(), 60'000u);
   EXPECT_EQ(config.model().type(), v1::ModelConfig::DEEPFM);
   EXPECT_THAT(config.model().hidden(), ElementsAre(64, 1024));
   EXPECT_THAT(config.model().bottom_hidden(), ElementsAre(16));

@@ -8,7 +8,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/shard/shard.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -81,10 +80,10 @@ TEST_F(ShardLoadsTest, AShardIsToldOnceItHasBeenOwnedForAWholeWindow) {
   Pass(1000);
   Pass(kWindowMs);
   EXPECT_THAT(Told(), SizeIs(kShards));
-  store_->shards().Run(3, [this](Shard*) { store_->shards().GiveUp(3); });
+  store_->shards().GiveUp(3);
   Pass(1000);
   EXPECT_THAT(Told(), SizeIs(kShards - 1));
-  store_->shards().Run(3, [this](Shard*) { store_->shards().TakeBack(3); });
+  store_->shards().TakeBack(3);
   Pass(1000);
   Pass(kWindowMs - 1000);
   EXPECT_THAT(Told(), SizeIs(kShards - 1)) << "what it measured before is of then";
