@@ -32,8 +32,8 @@ class ScratchArray {
   T* Resize(size_t size) {
     size_ = size;
     if (size <= capacity_) return data_;
+    const size_t capacity = data_ == nullptr ? size : size + size / 4;  // Batches differ a little; others never grow.
     Release();
-    const size_t capacity = size + size / 4;  // Batches differ a little.
     const size_t bytes = capacity * sizeof(T);
     data_ = static_cast<T*>(memory_ == Memory::kBackend ? backend_->Allocate(bytes) : backend_->AllocateHost(bytes));
     if (data_ != nullptr) capacity_ = capacity;

@@ -22,7 +22,7 @@ namespace lodestone::worker {
 // CANCELLED if `stop` said to quit before the end; all pushes are acknowledged then. Told to finish, it takes no
 // further step and goes on to the end. Worker 0 evaluates when no worker takes steps any more, and again if others have
 // pushed meanwhile; the summary says whether all samples were trained. `results` (may be null) get the steps, but not
-// the end. `backend` computes.
+// the end. `backend` computes; it must outlive the client, whose last pushes send from its memory.
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
                                const std::atomic<StopRequest>* stop, Results* results = nullptr,
                                kernels::Backend* backend = kernels::Cpu());

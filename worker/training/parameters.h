@@ -66,9 +66,9 @@ class Parameters {
   // The lowest steps that the values had when they were read by PullSteps.
   uint64_t steps() const { return steps_; }
 
-  // Values of table `i` of the constructor's: its layout.elements floats, from a boundary of 256 bytes.
+  // Values of table `i` of the constructor's: its layout.elements floats.
   const float* values(size_t i) const { return values_.data() + offset(i); }
-  // All tables' values are one array of so many floats, in which table `i` begins here.
+  // All tables' values are one array of so many floats, in which table `i` begins here, a multiple of 64.
   const float* values() const { return values_.data(); }
   size_t floats() const { return values_.size(); }
   size_t offset(size_t i) const { return tables_[i].offset; }

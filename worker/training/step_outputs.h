@@ -26,8 +26,8 @@ class StepOutputs {
   size_t floats() const { return memory_.size(); }
   size_t gradient_floats(size_t table) const { return gradients_[table].floats; }
 
-  // Where they are in a piece that begins at `base`: this one, or one of the same size in a device's memory. All are on
-  // boundaries of 256 bytes, as a device's memory is.
+  // Where they are in a piece that begins at `base`: this one, or one of the same size in a device's memory. They
+  // begin at multiples of 64 floats.
   template <typename Float>
   Float* GradientIn(Float* base, size_t table) const {
     return base + gradients_[table].offset;

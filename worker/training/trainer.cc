@@ -438,11 +438,13 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
   const std::shared_ptr<const StepOutputs> outputs = computed_.outputs;
+  std::shared_ptr<const StepOutputs> borrowed;  // Until the push is done.
   for (size_t t = 0; t < context_.tables->size(); ++t) {
     const TableHandle* const table = &(*context_.tables)[t];
     const float* const gradient = outputs->GradientIn(outputs->data(), t);
     if (t < dense_count) {
       dense.push_back({table, gradient, outputs->gradient_floats(t) >= kBorrowedFloatsMin});
+      if (dense.back().borrowed) borrowed = outputs;
     } else if (!keys.empty() || HasSteps()) {
       rows.push_back({table, keys, gradient});
     }
@@ -451,7 +453,7 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   LODESTONE_RETURN_IF_ERROR(context_.client->Push(
       OriginOf(computed_), dense, rows, computed_.read_versions,
       [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation, sequence = of.sequence,
-       clock = of.clock, sync = order_.has_sync(), outputs](const Client::PushResult& result) {
+       clock = of.clock, sync = order_.has_sync(), borrowed](const Client::PushResult& result) {
         tally->Add(result);
         // What a guard refuses is not sent again.
         if (!result.status.ok() && (sync || !absl::IsOutOfRange(result.status))) return;

@@ -31,10 +31,16 @@ TEST(OutputPool, WhatIsHeldIsNotGivenAgainAndWhatIsDroppedIs) {
 
 TEST(OutputPool, WhatItGaveOutlivesIt) {
   std::optional<OutputPool> pool(kernels::Cpu());
-  const std::shared_ptr<StepOutputs> outputs = pool->Take();
+  std::shared_ptr<StepOutputs> outputs = pool->Take();
   outputs->Lay(std::vector<size_t>{4}, 1);
+  const std::weak_ptr<StepOutputs> seen = outputs;
   pool.reset();
-  for (int i = 0; i < 4; ++i) outputs->GradientIn(outputs->data(), 0)[i] = 1;
+  for (int i = 0; i < 4; ++i) outputs->GradientIn(outputs->data(), 0)[i] = static_cast<float>(i);
+  std::thread([held = std::move(outputs), &seen] {
+    EXPECT_EQ(held->GradientIn(held->data(), 0)[3], 3);
+    EXPECT_FALSE(seen.expired());
+  }).join();  // Who drops it last is another thread.
+  EXPECT_TRUE(seen.expired());
 }
 
 TEST(StepOutputs, EverythingHasAPlaceOfItsOwnOnABoundary) {
