@@ -19,8 +19,9 @@
 namespace lodestone::server {
 namespace {
 
-// A heartbeat must fit into one message, whose length is limited: the loads of shards take no more than a part of it.
-constexpr uint32_t kMessagesOfShards = 4;
+// A heartbeat must fit into one message, whose length is limited: the loads of shards take no more than a quarter of
+// it.
+constexpr uint32_t kLoadsPart = 4;
 
 // Of the cluster it is enough to know which shards are hot; each ps has the loads of its own.
 void LeaveOutLoads(v1::ClusterStatus* cluster) {
@@ -66,7 +67,7 @@ v1::ServerProgress StatusReporter::Progress() const {
   if (from_.replication != nullptr) from_.replication->FillStatus(&status);
   FillProcess(from_.identity(), status.mutable_server());
   from_.add_waits(&status);
-  return ProgressOf(status, from_.message_max_bytes / kMessagesOfShards);
+  return ProgressOf(status, from_.message_max_bytes / kLoadsPart);
 }
 
 v1::EventsResponse StatusReporter::Events(uint64_t after_id) const {

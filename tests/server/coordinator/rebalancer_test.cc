@@ -142,9 +142,9 @@ TEST_F(RebalancerTest, WhatIsHotNowHereNowThereMovesNothing) {
 
 TEST_F(RebalancerTest, OfTwoThatTakeAboutAsMuchItIsTheSameWhichOneTakesMore) {
   for (int64_t ms = 0; ms <= kSustainedMs; ms += 2 * kStepMs) {
-    traffic_ = {5000, 4900, 500, 5000, 4900, 500};
+    traffic_ = {5000, 4950, 500, 5000, 4950, 500};
     Pass(kStepMs);
-    traffic_ = {4900, 5000, 500, 4900, 5000, 500};
+    traffic_ = {4900, 4950, 500, 4900, 4950, 500};
     Pass(kStepMs);
   }
   EXPECT_GT(Moves(), 0);
