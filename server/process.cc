@@ -137,6 +137,7 @@ StatusReporter::Sources ServerProcess::StatusSources() {
     readiness_.FillStatus(status);
     lost_shards_.FillStatus(status);
   };
+  sources.message_max_bytes = config_.server().message_max_bytes();
   return sources;
 }
 

@@ -17,6 +17,20 @@
 #include "server/store/store.h"
 
 namespace lodestone::server {
+namespace {
+
+// A heartbeat must fit into one message, whose length is limited: the loads of shards take no more than a quarter of
+// it.
+constexpr uint32_t kLoadsPart = 4;
+
+// Of the cluster it is enough to know which shards are hot; each ps has the loads of its own.
+void LeaveOutLoads(v1::ClusterStatus* cluster) {
+  for (v1::MemberStatus& member : *cluster->mutable_servers()) {
+    if (member.has_server()) member.mutable_server()->clear_shards();
+  }
+}
+
+}  // namespace
 
 HttpServer::Paths StatusReporter::HttpPaths(std::function<absl::Status()> readiness) const {
   HttpServer::Paths paths =
@@ -44,6 +58,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   if (member != nullptr) member->FillStatus(status);
   ExplainWaits(status);
   FindHotShards(status);
+  if (status->has_cluster()) LeaveOutLoads(status->mutable_cluster());
 }
 
 v1::ServerProgress StatusReporter::Progress() const {
@@ -52,7 +67,7 @@ v1::ServerProgress StatusReporter::Progress() const {
   if (from_.replication != nullptr) from_.replication->FillStatus(&status);
   FillProcess(from_.identity(), status.mutable_server());
   from_.add_waits(&status);
-  return ProgressOf(status);
+  return ProgressOf(status, from_.message_max_bytes / kLoadsPart);
 }
 
 v1::EventsResponse StatusReporter::Events(uint64_t after_id) const {

@@ -38,6 +38,7 @@ class StatusReporter {
     std::function<ProcessIdentity()> identity;
     std::function<std::shared_ptr<CoordinatorClient>()> member;  // May return null.
     std::function<void(v1::StatusResponse*)> add_waits;          // Of the process as a whole.
+    uint32_t message_max_bytes = UINT32_MAX;                     // server.message_max_bytes.
   };
   explicit StatusReporter(Sources sources) : from_(std::move(sources)) {}
 

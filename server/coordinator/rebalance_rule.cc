@@ -20,8 +20,11 @@ double SumOf(const Parts& parts) {
 
 }  // namespace
 
+const char* ServerParts::NameOf(size_t measure) { return kMeasureNames[measure]; }
+
 std::string ServerParts::Difference::Text() const {
-  return absl::StrFormat("ps %u has %.2f times the mean %s, ps %u %.2f", most, most_part, measure, least, least_part);
+  return absl::StrFormat("ps %u has %.2f times the mean %s, ps %u %.2f", most, most_part, NameOf(measure), least,
+                         least_part);
 }
 
 ServerParts::ServerParts(const RebalanceRule& rule, std::span<const MeasuredShard> shards,
@@ -47,22 +50,34 @@ ServerParts::ServerParts(const RebalanceRule& rule, std::span<const MeasuredShar
   }
 }
 
-std::optional<ServerParts::Difference> ServerParts::Widest() const {
+std::optional<ServerParts::Difference> ServerParts::WidestOf(size_t measure) const {
   std::optional<Difference> widest;
-  if (std::count(may_own_.begin(), may_own_.end(), true) < 2) return widest;
-  for (size_t m = 0; m < kMeasures; ++m) {
-    if (!counts_[m]) continue;
-    std::optional<Difference> here;
-    for (uint32_t server = 0; server < may_own_.size(); ++server) {
-      if (!may_own_[server]) continue;
-      const double part = server_parts_[server][m];
-      if (!here.has_value()) here = Difference{kMeasureNames[m], server, server, part, part};
-      if (part > here->most_part) here->most = server, here->most_part = part;
-      if (part < here->least_part) here->least = server, here->least_part = part;
-    }
-    if (!widest.has_value() || here->parts() > widest->parts()) widest = here;
+  if (!counts_[measure] || std::count(may_own_.begin(), may_own_.end(), true) < 2) return widest;
+  for (uint32_t server = 0; server < may_own_.size(); ++server) {
+    if (!may_own_[server]) continue;
+    const double part = server_parts_[server][measure];
+    if (!widest.has_value()) widest = Difference{measure, server, server, part, part};
+    if (part > widest->most_part) widest->most = server, widest->most_part = part;
+    if (part < widest->least_part) widest->least = server, widest->least_part = part;
   }
   return widest;
+}
+
+std::optional<ServerParts::Difference> ServerParts::Widest() const {
+  std::optional<Difference> widest;
+  for (size_t m = 0; m < kMeasures; ++m) {
+    const std::optional<Difference> here = WidestOf(m);
+    if (here.has_value() && (!widest.has_value() || here->parts() > widest->parts())) widest = here;
+  }
+  return widest;
+}
+
+std::optional<ServerParts::Difference> ServerParts::Again(const Difference& before) const {
+  std::optional<Difference> now = WidestOf(before.measure);
+  if (!now.has_value() || !may_own_[before.most]) return std::nullopt;
+  now->most = before.most;
+  now->most_part = server_parts_[before.most][before.measure];
+  return now;
 }
 
 double ServerParts::GainOf(const Parts& shard, const Parts& from, const Parts& to) const {

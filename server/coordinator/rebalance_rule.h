@@ -50,10 +50,16 @@ class ServerParts {
   // Only ps of `may_own` count, and their shards. REQUIRES: owners are below may_own.size().
   ServerParts(const RebalanceRule& rule, std::span<const MeasuredShard> shards, const std::vector<bool>& may_own);
 
-  // The measure in which the ps are the farthest apart.
+  static constexpr size_t kMeasures = 2;
+  // "bytes" or "traffic".
+  static const char* NameOf(size_t measure);
+  // Whether its mean is at its minimum, or above.
+  bool Counts(size_t measure) const { return counts_[measure]; }
+
+  // How far a ps is above the one with the least part of a measure.
   struct Difference {
-    const char* measure = "";  // "bytes" or "traffic".
-    uint32_t most = 0;         // The ps with the greatest part, and the one with the least.
+    size_t measure = 0;
+    uint32_t most = 0;
     uint32_t least = 0;
     double most_part = 0;
     double least_part = 0;
@@ -62,17 +68,21 @@ class ServerParts {
     // "ps 0 has 1.84 times the mean traffic, ps 2 0.10".
     std::string Text() const;
   };
-  // nullopt: no measure counts, or there are not two ps.
+  // Of the measure in which the ps are the farthest apart, and the one with the greatest part. nullopt: no measure
+  // counts, or there are not two ps.
   std::optional<Difference> Widest() const;
+  // What has become of a difference: of the same measure and `most`. nullopt: one of these does not count any more.
+  std::optional<Difference> Again(const Difference& before) const;
 
   // The useful moves, the most useful first, at most `moves_max`.
   std::vector<RebalanceMove> ChooseMoves(size_t moves_max) const;
 
  private:
-  static constexpr size_t kMeasures = 2;
   static constexpr size_t kTargetsMax = 16;  // Ps with the least that a move is looked for to.
   using Parts = std::array<double, kMeasures>;
 
+  // The widest of one measure.
+  std::optional<Difference> WidestOf(size_t measure) const;
   // How much less the sum of squares is after a move of a shard with such parts; 0: the move is not useful.
   double GainOf(const Parts& shard, const Parts& from, const Parts& to) const;
   // Those with the least in all measures together, and in each.

@@ -61,7 +61,11 @@ std::optional<std::vector<MeasuredShard>> Rebalancer::Measured(int64_t now_ms, s
   std::vector<MeasuredShard> all;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (!measured[shard].has_value()) {
-      *missing = absl::StrCat("waits until ps ", shards_.owners()[shard], " has measured its shards");
+      const uint32_t owner = shards_.owners()[shard];
+      *missing = members_.servers()[owner].server.shards().empty()
+                     ? absl::StrCat("ps ", owner, " does not report its shards: it has not measured them yet, or they ",
+                                    "take more than a quarter of its server.message_max_bytes")
+                     : absl::StrCat("waits until ps ", owner, " has measured its shards");
       return std::nullopt;
     }
     all.push_back(*measured[shard]);
@@ -76,12 +80,15 @@ std::vector<RebalanceMove> Rebalancer::Judge(const Plan& plan) {
   judged_ms_ = now_ms;
   NoteMoved(now_ms);
   std::string obstacle = AwayIn(plan);
-  moves_ = moves_ && obstacle.empty();
+  const bool given_up = !plan.any && std::any_of(planned_.begin(), planned_.end(), [this](const RebalanceMove& move) {
+    return owners_[move.shard] != move.to;
+  });
+  moves_ = moves_ && obstacle.empty() && !given_up;
   if (obstacle.empty()) obstacle = PlannedIn(plan);
   std::optional<std::vector<MeasuredShard>> measured;
   if (obstacle.empty()) measured = Measured(now_ms, &obstacle);
   if (!measured.has_value()) {
-    since_ms_.reset();
+    since_.reset();
     does_ = std::move(obstacle);
     return {};
   }
@@ -90,29 +97,57 @@ std::vector<RebalanceMove> Rebalancer::Judge(const Plan& plan) {
   return JudgeMeasured(ServerParts(options_.rebalance.rule, *measured, may_own), now_ms);
 }
 
+std::string Rebalancer::PauseIn(const ServerParts& parts, int64_t now_ms) {
+  std::string pause;
+  for (size_t m = 0; m < ServerParts::kMeasures; ++m) {
+    if (parts.Counts(m)) counted_ms_[m] = now_ms;
+    if (!counted_ms_[m].has_value()) continue;
+    const int64_t ago_ms = now_ms - *counted_ms_[m], rest_ms = options_.rebalance.shard_rest_ms;
+    if (ago_ms == 0 || ago_ms >= rest_ms) continue;
+    pause = absl::StrFormat(
+        "waits: the mean %s is below its minimum, and was not %.0f s ago; it is left out after %.0f s",
+        ServerParts::NameOf(m), 1e-3 * static_cast<double>(ago_ms), 1e-3 * static_cast<double>(rest_ms));
+  }
+  return pause;
+}
+
+bool Rebalancer::Sustained(const ServerParts& parts, const ServerParts::Difference& widest, int64_t now_ms) {
+  const std::optional<ServerParts::Difference> still =
+      since_.has_value() ? parts.Again(since_->difference) : std::nullopt;
+  if (still.has_value() && still->parts() > options_.rebalance.rule.difference) {
+    since_->difference = *still;
+  } else {
+    since_ = Since{now_ms, widest};
+  }
+  const int64_t left_ms = since_->ms + options_.rebalance.sustained_ms - now_ms;
+  if (left_ms <= 0) return true;
+  does_ = absl::StrFormat("%s; moves begin in %.0f s if that stays so", since_->difference.Text(),
+                          1e-3 * static_cast<double>(left_ms));
+  return false;
+}
+
 std::vector<RebalanceMove> Rebalancer::JudgeMeasured(const ServerParts& parts, int64_t now_ms) {
-  const std::optional<ServerParts::Difference> widest = parts.Widest();
+  std::optional<ServerParts::Difference> widest = parts.Widest();
   const double begins = options_.rebalance.rule.difference;
+  std::string pause = PauseIn(parts, now_ms);
   std::vector<RebalanceMove> moves;
-  if (!widest.has_value()) {
+  if (!pause.empty()) {
+    does_ = std::move(pause);
+  } else if (!widest.has_value()) {
     does_ = "compares nothing: there are too few bytes and too little traffic, or no two ps that may own shards";
   } else if (!moves_ && widest->parts() <= begins) {
     does_ = absl::StrFormat("balanced: %s; moves begin at a difference of %.2f", widest->Text(), begins);
   } else if (moves = parts.ChooseMoves(kMovesAtOnce); moves.empty()) {
     does_ = absl::StrCat(widest->Text(), "; no shard that may move now would bring them nearer");
   } else if (!moves_) {
-    if (!since_ms_.has_value()) since_ms_ = now_ms;
-    const int64_t left_ms = *since_ms_ + options_.rebalance.sustained_ms - now_ms;
-    if (left_ms > 0) {
-      does_ = absl::StrFormat("%s; moves begin in %.0f s if that stays so", widest->Text(),
-                              1e-3 * static_cast<double>(left_ms));
-      return {};
-    }
+    if (!Sustained(parts, *widest, now_ms)) return {};
+    widest = since_->difference;
   }
-  since_ms_.reset();
+  since_.reset();
   moves_ = !moves.empty();
   if (!moves_) return {};
   does_ = absl::StrCat("moves shards: ", widest->Text());
+  planned_ = moves;
   for (const RebalanceMove& move : moves) rested_[move.shard] = now_ms;
   NoteEvents(moves, widest->Text());
   return moves;

@@ -36,6 +36,12 @@ HttpResponse AsJson(const google::protobuf::Message& message) {
   return response;
 }
 
+// What the page shows: it is asked for again and again, and the loads of thousands of shards are no part of it.
+v1::StatusResponse WithoutShardLoads(v1::StatusResponse status) {
+  status.clear_shards();
+  return status;
+}
+
 // That the query has no parameter but `known`, which may be empty.
 absl::Status CheckParameters(const HttpRequest& request, absl::string_view known) {
   for (const auto& parameter : request.parameters) {
@@ -76,7 +82,7 @@ std::map<std::string, HttpServer::Handler> PageHandlers(PageSources sources) {
       {"/api/status",
        [from](const HttpRequest& request) {
          const absl::Status checked = CheckParameters(request, "");
-         return checked.ok() ? AsJson(from->status()) : Refuse(400, checked.message());
+         return checked.ok() ? AsJson(WithoutShardLoads(from->status())) : Refuse(400, checked.message());
        }},
       {"/api/events",
        [from](const HttpRequest& request) {

@@ -1,5 +1,5 @@
-// The page that a ps serves, and what it is drawn from: what Admin.Status, Events and History answer, as JSON. Any
-// other program may read that too.
+// The page that a ps serves, and what it is drawn from: what Admin.Status (but for the loads of its shards, one by
+// one), Events and History answer, as JSON. Any other program may read that too.
 //
 // Thread-safe, if the functions of PageSources are.
 #pragma once

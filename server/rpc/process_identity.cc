@@ -45,9 +45,11 @@ void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
   status->set_resident_bytes(ResidentBytes());
 }
 
-v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status, size_t shards_bytes_max) {
   const v1::ServerStatus& server = status.server();
   v1::ServerProgress progress;
+  if (status.shards_size() <= static_cast<int>(limits::kShardLoadsMax)) *progress.mutable_shards() = status.shards();
+  if (progress.ByteSizeLong() > shards_bytes_max) progress.clear_shards();
   progress.set_resident_bytes(server.resident_bytes());
   progress.set_table_bytes(server.table_bytes());
   progress.set_pushes_per_second(server.pushes_per_second());
@@ -64,7 +66,6 @@ v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
   }
   progress.set_rows(rows);
   *progress.mutable_hot_keys() = status.hot_keys();
-  if (status.shards_size() <= static_cast<int>(limits::kShardLoadsMax)) *progress.mutable_shards() = status.shards();
   return progress;
 }
 

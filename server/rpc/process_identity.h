@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -24,8 +25,9 @@ struct ProcessIdentity {
 // Sets index, address, incarnation, version, uptime and resident memory.
 void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status);
 
-// The figures of a status that a ps reports with its heartbeats.
-v1::ServerProgress ProgressOf(const v1::StatusResponse& status);
+// The figures of a status that a ps reports with its heartbeats. Where the loads of its shards take more than
+// `shards_bytes_max`, it has none of them.
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status, size_t shards_bytes_max = SIZE_MAX);
 
 // Resident memory of this process; 0 if the system does not report it.
 uint64_t ResidentBytes();

@@ -39,7 +39,10 @@ void HotKeys::Sample(Sampler* sampler, TableId table, ByteView keys, size_t coun
 void HotKeys::Measure(ShardId shard, int64_t now_ms) {
   Sampler& sampler = samplers_[shard];
   if (sampler.sketch == nullptr) return;
-  if (sampler.begin_ms == 0) sampler.begin_ms = now_ms;
+  const bool was_away = now_ms - sampler.measured_ms > kWindowMaxMs;
+  if (sampler.begin_ms != 0 && was_away) sampler.sketch->Clear();
+  if (sampler.begin_ms == 0 || was_away) sampler.begin_ms = now_ms;
+  sampler.measured_ms = now_ms;
   const int64_t ms = now_ms - sampler.begin_ms;
   const uint64_t total = sampler.sketch->total();
   if (ms < kWindowMs || (total < kSamplesMin && ms < kWindowMaxMs)) return;

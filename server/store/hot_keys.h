@@ -38,7 +38,8 @@ class HotKeys {
     Sample(&sampler, table, keys, count);
   }
 
-  // Judges what has come since the last judgement, if that is long enough ago and was enough. About once a second.
+  // Judges what has come since the last judgement, if that is long enough ago and was enough. About once a second; a
+  // shard of which it was not called for kWindowMaxMs, as another ps had it, begins anew.
   void Measure(ShardId shard, int64_t now_ms);
   // Forgets what was judged of all other shards. `owned`: ascending.
   void Keep(std::span<const ShardId> owned);
@@ -58,6 +59,7 @@ class HotKeys {
     uint32_t next = 0;                  // Keys before the next that is sampled.
     uint32_t random = 0;                // State of the generator; never 0.
     int64_t begin_ms = 0;               // Of the window; 0: it has not begun.
+    int64_t measured_ms = 0;            // When Measure was called last.
     std::unique_ptr<KeySketch> sketch;  // Made when the first key is sampled.
   };
   struct Hot {

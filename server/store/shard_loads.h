@@ -1,8 +1,9 @@
 // The loads of a ps's shards: the bytes that each holds, and the pushes and pulls that come to it, over the last
 // seconds.
 //
-// Counting is meant for the hot path: on a shard's executor, its only writer, it is an addition in memory that no other
-// shard's executor writes to.
+// Counting is meant for the hot path: on a shard's executor it is an addition in a cache line that no other thread
+// writes to. Pulls of blocks, which any thread may answer, are counted beside it, by atomic additions in a line of
+// their own.
 //
 // Thread-safe, but for Count of a shard, which belongs to its executor.
 #pragma once
@@ -49,9 +50,11 @@ class ShardLoads {
   static constexpr int64_t kWindowMs = 5000;
 
   struct alignas(64) Counters {
-    std::atomic<uint64_t> pushes{0}, push_bytes{0}, pulls{0}, pull_bytes{0};  // Written by the executor.
-    std::atomic<uint64_t> block_pulls{0}, block_pull_bytes{0};
-    std::atomic<uint64_t> bytes{0};
+    // Written by the executor.
+    std::atomic<uint64_t> pushes{0}, push_bytes{0}, pulls{0}, pull_bytes{0}, bytes{0};
+    // Written by any thread.
+    alignas(64) std::atomic<uint64_t> block_pulls{0};
+    std::atomic<uint64_t> block_pull_bytes{0};
   };
   struct Counted {
     uint64_t pushes = 0, push_bytes = 0, pulls = 0, pull_bytes = 0;

@@ -595,6 +595,42 @@ TEST(ServerProcess, HeartbeatsTellTheCoordinatorHowServersGo) {
   EXPECT_EQ(status.cluster().servers(1).shards_following(), 0);
 }
 
+TEST(ServerProcess, TheClustersStatusNamesHotShardsAndLeavesOutTheLoadsOfAll) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  const auto coordinator = v1::Coordinator::NewStub(MakeChannel(ps0->address(), kMessageBytesMax));
+  v1::JoinResponse joined;
+  {
+    grpc::ClientContext context;
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_cluster("lodestone");
+    request.set_index_plus_one(2);
+    request.set_address(ps0->address());  // Something listens there.
+    request.set_shards(8);
+    request.set_servers(2);
+    const grpc::Status status = coordinator->Join(&context, request, &joined);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  {
+    grpc::ClientContext context;
+    v1::HeartbeatRequest request;
+    request.set_incarnation(joined.incarnation());
+    for (uint32_t shard = 1; shard < 8; shard += 2) {
+      v1::ShardLoad* const load = request.mutable_server()->add_shards();
+      load->set_shard(shard);
+      load->set_push_bytes_per_second(shard == 3 ? 97e6 : 1e6);
+    }
+    v1::HeartbeatResponse response;
+    const grpc::Status status = coordinator->Heartbeat(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  const v1::ClusterStatus cluster = StatusOf(*ps0).cluster();
+  ASSERT_EQ(cluster.hot_shards_size(), 1);
+  EXPECT_EQ(cluster.hot_shards(0).shard(), 3);
+  for (const v1::MemberStatus& member : cluster.servers()) EXPECT_EQ(member.server().shards_size(), 0);
+}
+
 TEST(ServerProcess, ShutdownEndsHeldCallsAndStreams) {
   const auto ps0 = StartOrFail(ConfigOf(1, 0));
   ASSERT_NE(ps0, nullptr);

@@ -124,7 +124,8 @@ struct Pusher::Operation {
 };
 
 // The owner of a push's borrowed gradients: lives as long as a slice refers to them, and the push is not done before.
-// It may be destroyed anywhere within gRPC, so the timer's thread runs what follows.
+// It may be destroyed anywhere within gRPC, so the timer's thread runs what follows. When the client has forgotten it,
+// what `done` owns is gone as well.
 class Pusher::Release {
  public:
   Release(Pusher* pusher, std::shared_ptr<Operation> operation) : pusher_(pusher), operation_(std::move(operation)) {
@@ -135,11 +136,13 @@ class Pusher::Release {
   ~Release() {
     // Mostly the answers come later than this.
     if (operation_->EndUnlessLast()) {
+      operation_.reset();
       Forget(pusher_);
       return;
     }
-    pusher_->servers_.timer->After(0, [pusher = pusher_, operation = std::move(operation_)] {
+    pusher_->servers_.timer->After(0, [pusher = pusher_, operation = std::move(operation_)]() mutable {
       pusher->EndMessage(operation.get(), absl::OkStatus());
+      operation.reset();
       Forget(pusher);
     });
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -126,7 +127,7 @@ TEST(RebalanceRule, AMeasureBelowItsMinimumDoesNotCount) {
   EXPECT_FALSE(cluster.Parts().Widest().has_value());
   EXPECT_THAT(cluster.Parts().ChooseMoves(kRuleMovesAtOnce), IsEmpty());
   cluster.rule.traffic_bytes_per_second_min = 500;
-  EXPECT_STREQ(cluster.Parts().Widest()->measure, "traffic");
+  EXPECT_STREQ(ServerParts::NameOf(cluster.Parts().Widest()->measure), "traffic");
 }
 
 TEST(RebalanceRule, WhatRestsStaysAndWhoMayOwnNothingGetsNothing) {
@@ -184,6 +185,22 @@ TEST(RebalanceRule, ItEndsWhateverTheLoadsAre) {
       EXPECT_GE(*least + shard.traffic_bytes_per_second, *most - 0.0625 * mean - 1e-6 * mean) << "round " << round;
     }
   }
+}
+
+TEST(RebalanceRule, ADifferenceIsFollowedInItsMeasureAndOfItsServer) {
+  RuledCluster cluster(3);
+  cluster.Add(0, 1, 1000, 6000);
+  cluster.Add(1, 1, 1000, 2000);
+  cluster.Add(2, 1, 1000, 1000);
+  const std::optional<ServerParts::Difference> before = cluster.Parts().Widest();
+  ASSERT_TRUE(before.has_value());
+  EXPECT_EQ(before->Text(), "ps 0 has 2.00 times the mean traffic, ps 2 0.33");
+  cluster.shards[1].traffic_bytes_per_second = 11'000;
+  const std::optional<ServerParts::Difference> after = cluster.Parts().Again(*before);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_EQ(after->Text(), "ps 0 has 1.00 times the mean traffic, ps 2 0.17");
+  cluster.may_own[0] = false;
+  EXPECT_FALSE(cluster.Parts().Again(*before).has_value());
 }
 
 // Loads that are measured with an error do not keep shards moving: after the first moves few follow.

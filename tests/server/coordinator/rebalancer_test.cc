@@ -24,7 +24,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr int64_t kSustainedMs = 5000;
@@ -51,6 +50,7 @@ class RebalancerTest : public MovingMembers {
       v1::ShardLoad* const load = progress.add_shards();
       load->set_shard(shard);
       load->set_push_bytes_per_second(traffic_[shard]);
+      load->set_bytes(bytes_[shard]);
     }
     return progress;
   }
@@ -91,6 +91,7 @@ class RebalancerTest : public MovingMembers {
   static constexpr int64_t kStepMs = 500;
 
   std::array<float, kMoveShards> traffic_;
+  std::array<uint64_t, kMoveShards> bytes_ = {};
   std::set<ShardId> unmeasured_;
   std::set<uint32_t> away_;
   bool moves_are_done_ = true;
@@ -126,6 +127,42 @@ TEST_F(RebalancerTest, ADifferenceThatPassesMovesNothing) {
     EXPECT_THAT(Does(), StartsWith("balanced: "));
   }
   EXPECT_EQ(Moves(), 0);
+}
+
+TEST_F(RebalancerTest, WhatIsHotNowHereNowThereMovesNothing) {
+  for (int i = 0; i < 20; ++i) {
+    for (const ShardId hot : {2u, 1u, 0u}) {  // And the server's other shard.
+      traffic_.fill(500);
+      traffic_[hot] = traffic_[hot + kMoveServers] = 5000;
+      Pass(kSustainedMs - 4 * kStepMs);
+    }
+  }
+  EXPECT_EQ(Moves(), 0);
+}
+
+TEST_F(RebalancerTest, OfTwoThatTakeAboutAsMuchItIsTheSameWhichOneTakesMore) {
+  for (int64_t ms = 0; ms <= kSustainedMs; ms += 2 * kStepMs) {
+    traffic_ = {5000, 4950, 500, 5000, 4950, 500};
+    Pass(kStepMs);
+    traffic_ = {4900, 4950, 500, 4900, 4950, 500};
+    Pass(kStepMs);
+  }
+  EXPECT_GT(Moves(), 0);
+}
+
+// By bytes alone shard 3 would leave server 0; but it takes more of the traffic than server 0 has too little.
+TEST_F(RebalancerTest, WhatAPauseOfTrainingWouldMoveStaysUntilThePauseIsLong) {
+  bytes_ = {3000, 500, 500, 1000, 500, 500};
+  traffic_ = {200, 1150, 1150, 1200, 1150, 1150};
+  Pass(4 * kSustainedMs);
+  EXPECT_EQ(Moves(), 0);
+  EXPECT_THAT(Does(), HasSubstr("no shard that may move now would bring them nearer"));
+  traffic_.fill(0);
+  Pass(kRestMs);
+  EXPECT_EQ(Moves(), 0);
+  EXPECT_THAT(Does(), StartsWith("waits: the mean traffic is below its minimum, and was not "));
+  Pass(kSustainedMs + 4 * kStepMs);
+  EXPECT_GT(Moves(), 0);
 }
 
 TEST_F(RebalancerTest, AServerThatMayOwnShardsAgainGetsItsPart) {
@@ -175,11 +212,23 @@ TEST_F(RebalancerTest, WhatIsCancelledIsNotPlannedAgainAtOnce) {
   traffic_ = {3000, 100, 100, 3000, 100, 100};
   moves_are_done_ = false;
   Pass(kSustainedMs + 2 * kStepMs);
-  const std::set<uint32_t> planned = PlannedShards();
-  ASSERT_THAT(planned, Not(IsEmpty()));
+  ASSERT_THAT(PlannedShards(), ElementsAre(0));
   ASSERT_TRUE(Move({}, 0, /*cancel=*/true).ok());
   Pass(kRestMs - kSustainedMs);
-  for (const uint32_t shard : PlannedShards()) EXPECT_FALSE(planned.contains(shard)) << "shard " << shard;
+  EXPECT_THAT(PlannedShards(), ElementsAre(3)) << "shard 0 rests";
+}
+
+TEST_F(RebalancerTest, WhenMovesAreCancelledOthersWaitAsIfNothingHadBegun) {
+  traffic_ = {5000, 500, 500, 5000, 500, 500};
+  moves_are_done_ = false;
+  Pass(kSustainedMs + 2 * kStepMs);
+  ASSERT_THAT(PlannedShards(), ElementsAre(0, 1, 4));
+  ASSERT_TRUE(Move({}, 0, /*cancel=*/true).ok());
+  Pass(kSustainedMs);
+  EXPECT_THAT(PlannedShards(), IsEmpty());
+  EXPECT_THAT(Does(), HasSubstr("; moves begin in"));
+  Pass(2 * kStepMs);
+  EXPECT_THAT(PlannedShards(), ElementsAre(3)) << "the others rest";
 }
 
 TEST_F(RebalancerTest, WhileAServerIsAwayNothingIsJudged) {
@@ -196,6 +245,15 @@ TEST_F(RebalancerTest, WhileAServerIsAwayNothingIsJudged) {
   EXPECT_EQ(Moves(), 0) << "it begins anew";
   Pass(2 * kStepMs);
   EXPECT_GT(Moves(), 0);
+}
+
+TEST_F(RebalancerTest, SaysWhichServerReportsNoShards) {
+  traffic_ = {5000, 500, 500, 5000, 500, 500};
+  unmeasured_ = {1, 4};
+  Pass(10 * kSustainedMs);
+  EXPECT_EQ(Moves(), 0);
+  EXPECT_THAT(Does(), StartsWith("ps 1 does not report its shards: "));
+  EXPECT_THAT(Does(), HasSubstr("more than a quarter of its server.message_max_bytes"));
 }
 
 TEST_F(RebalancerTest, NothingIsJudgedBeforeAllShardsAreMeasured) {

@@ -100,6 +100,15 @@ TEST(PageApi, NamesFieldsAsTheProtoDoesAndLeavesNoneOut) {
   EXPECT_FALSE(json.contains("cluster"));
 }
 
+TEST(PageApi, LeavesOutTheLoadsOfShards) {
+  PageCase page;
+  for (uint32_t shard = 0; shard < 4096; ++shard) page.status.add_shards()->set_shard(shard);
+  page.status.add_hot_keys()->set_key(42);
+  const auto json = nlohmann::json::parse(Ask("/api/status", {}, page).body);
+  EXPECT_EQ(json["shards"], nlohmann::json::array());
+  EXPECT_EQ(json["hot_keys"].size(), 1u);
+}
+
 TEST(PageApi, TextThatIsNoUtf8MakesNoJsonThatCannotBeRead) {
   PageCase page;
   page.status.mutable_server()->set_last_refusal("a\xff\xc3(b");

@@ -27,5 +27,23 @@ TEST(ProgressOf, SumsTablesAndFollowers) {
   EXPECT_EQ(progress.lag_records(), 7);
 }
 
+TEST(ProgressOf, LeavesTheLoadsOfShardsOutWhereTheyAreTooManyForAHeartbeat) {
+  v1::StatusResponse status;
+  status.mutable_server()->set_resident_bytes(1);
+  for (uint32_t shard = 0; shard < 4096; ++shard) {
+    v1::ShardLoad* const load = status.add_shards();
+    load->set_shard(shard);
+    load->set_bytes(1 << 20);
+    load->set_push_bytes_per_second(1e6);
+  }
+  EXPECT_EQ(ProgressOf(status).shards_size(), 4096);
+  v1::ServerProgress loads;
+  *loads.mutable_shards() = status.shards();
+  EXPECT_EQ(ProgressOf(status, loads.ByteSizeLong()).shards_size(), 4096);
+  const v1::ServerProgress without = ProgressOf(status, loads.ByteSizeLong() - 1);
+  EXPECT_EQ(without.shards_size(), 0);
+  EXPECT_EQ(without.resident_bytes(), 1) << "the rest is there";
+}
+
 }  // namespace
 }  // namespace lodestone::server

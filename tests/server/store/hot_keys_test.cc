@@ -99,6 +99,18 @@ TEST_F(HotKeysTest, AKeyThatIsNotHotAnyMoreOrWhoseShardHasGoneIsForgotten) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(HotKeysTest, WhatCameBeforeAShardWasAwayCountsNoMore) {
+  constexpr int64_t kBackMs = kBeginMs + 130'000;
+  CountMany(1, 42, 0.5, 2000, 100);
+  hot_keys_.Measure(1, kBeginMs);  // Then another ps owns it.
+  CountMany(1, 42, 0, 100, 100);
+  hot_keys_.Measure(1, kBackMs);
+  EXPECT_THAT(Told(), IsEmpty());
+  CountMany(1, 42, 0, 2000, 100);
+  hot_keys_.Measure(1, kBackMs + kJudgedMs);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
 TEST(KeySketch, CountsFewKeysExactly) {
   KeySketch sketch;
   for (int i = 0; i < 10; ++i) {

@@ -377,6 +377,22 @@ TEST_F(ClientTest, EndsWhatIsUnderWayWhenItCloses) {
   EXPECT_TRUE(cluster_.heartbeats().back().leaving());
 }
 
+// What `done` owns may be of something that ends after the client, as pinned memory is.
+TEST_F(ClientTest, WhatABorrowedPushOwnsIsGoneWhenTheClientIs) {
+  cluster_.SetFaults(
+      [](uint32_t, const std::string& method, uint64_t) { return method == "Push" ? Fault::kSwallow : Fault::kNone; });
+  for (int i = 0; i < 20; ++i) {
+    Connect();
+    auto owned = std::make_shared<int>(i);
+    const std::weak_ptr<int> left = owned;
+    const DenseGradient dense{&tables_[0], ones_.data(), /*borrowed=*/true};
+    const auto done = [owned = std::move(owned)](const Client::PushResult&) {};
+    ASSERT_TRUE(client_->Push(1, {&dense, 1}, {}, {}, done).ok());
+    client_.reset();
+    EXPECT_EQ(left.use_count(), 1) << "that of this test";
+  }
+}
+
 TEST_F(ClientTest, CountsWhatItAndOthersPushedSinceTheValuesWereRead) {
   Connect();
   EXPECT_TRUE(PushOnesNow().status.ok());  // Versions 1: a 0 would mean that nothing was read.

@@ -76,8 +76,14 @@ int AwaitDone(const char* verb, const MovesOptions& options,
   }
 }
 
-// Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster.
+// Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster. FAILED_PRECONDITION: there are
+// replicas.
 absl::StatusOr<bool> IsThere(const v1::ClusterStatus& cluster, uint32_t server) {
+  if (cluster.replicas() > 1) {
+    return absl::FailedPreconditionError(absl::StrCat("with cluster.replicas: ", cluster.replicas(),
+                                                      " no move is planned, nor to a ps that is added: ",
+                                                      "see \"A second server for every shard\" in server/README.md"));
+  }
   if (server >= cluster.servers_expected()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no place for ps ", server, ": cluster.servers is ", cluster.servers_expected(),
@@ -97,7 +103,8 @@ int AwaitThere(const MovesOptions& options, uint32_t server) {
     if (cluster.ok()) {
       answered_ms = time.NowMs();
       const absl::StatusOr<bool> there = IsThere(*cluster, server);
-      if (!there.ok()) return FailUsage("add", there.status().message());
+      if (absl::IsInvalidArgument(there.status())) return FailUsage("add", there.status().message());
+      if (!there.ok()) return Fail("add", there.status());
       if (*there) return kExitDone;
       if (options.no_wait) {
         return Fail("add", absl::FailedPreconditionError(

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/telemetry/hot_shards.h"
 #include "common/telemetry/wait_graph.h"
 #include "nlohmann/json.hpp"
 #include "server/rpc/process_identity.h"
@@ -78,7 +77,7 @@ std::string WhyText(const ClusterReport& report, const Painter& paint) {
   }
   if (chains.empty()) text = "nothing waits\n";
   for (const v1::SlowMember& slow : SlowMembersOf(report.cluster)) absl::StrAppend(&text, "slow: ", slow.text(), "\n");
-  for (const v1::HotShard& hot : HotShardsOf(report.cluster)) absl::StrAppend(&text, "hot: ", hot.text(), "\n");
+  for (const v1::HotShard& hot : report.cluster.hot_shards()) absl::StrAppend(&text, "hot: ", hot.text(), "\n");
   for (const Rows& rows :
        {StageRows("steps of worker", report.cluster.workers()), StageRows("pushes on ps", report.cluster.servers())}) {
     if (!rows.empty()) absl::StrAppend(&text, AlignedTable(rows, paint));
@@ -100,7 +99,7 @@ Json WhyJson(const ClusterReport& report) {
   Json why = Json::array(), slow = Json::array(), hot = Json::array();
   for (const v1::WaitChain& chain : WhyOf(report)) why.push_back(JsonOf(chain));
   for (const v1::SlowMember& member : SlowMembersOf(report.cluster)) slow.push_back(JsonOf(member));
-  for (const v1::HotShard& shard : HotShardsOf(report.cluster)) hot.push_back(JsonOf(shard));
+  for (const v1::HotShard& shard : report.cluster.hot_shards()) hot.push_back(JsonOf(shard));
   return {{"why", std::move(why)},
           {"slow", std::move(slow)},
           {"hot_shards", std::move(hot)},

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -39,6 +40,7 @@ class FakeAdmin final : public v1::Admin::Service {
     response->mutable_server()->set_address(address);
     if (cluster.servers_expected() > 0) *response->mutable_cluster() = cluster;
     response->set_coordinator(coordinator);
+    if (on_status) on_status(response);
     return status_answer;
   }
   grpc::Status Events(grpc::ServerContext*, const v1::EventsRequest* request, v1::EventsResponse* response) override {
@@ -124,7 +126,8 @@ class FakeAdmin final : public v1::Admin::Service {
   }
 
   std::string address;
-  v1::StatusResponse status;  // But for what stands below.
+  v1::StatusResponse status;                           // But for what stands below.
+  std::function<void(v1::StatusResponse*)> on_status;  // Changes each answer.
   grpc::Status status_answer;
   std::atomic<bool> stalls{false};  // Its status is not told until the caller gives up.
   v1::ClusterStatus cluster;

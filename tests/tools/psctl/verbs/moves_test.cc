@@ -1,5 +1,6 @@
 #include "tools/psctl/verbs/moves.h"
 
+#include <atomic>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -12,6 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(ParseNumbers, ListsAndRunsAscendWithoutDoubles) {
   EXPECT_THAT(*ParseNumbers("3", 100), ElementsAre(3));
@@ -84,7 +86,28 @@ TEST_F(MovesVerbTest, AddLetsAPsThatIsThereOwnShardsAndMovesItsPartToIt) {
   EXPECT_THAT(zero_.names(), ElementsAre("server: 1 undo: true", "level: true"));
 }
 
-TEST_F(MovesVerbTest, AddWaitsForAPsThatIsNotThere) {
+TEST_F(MovesVerbTest, AddWaitsUntilThePsIsThere) {
+  std::atomic<int> asked{0};
+  zero_.on_status = [&asked](v1::StatusResponse* response) {
+    response->mutable_cluster()->mutable_servers(0)->set_alive(++asked > 2);  // Ps 1.
+  };
+  options_.server = 1;
+  const std::string output = Output(&RunAdd, 0);
+  EXPECT_THAT(output, StartsWith("waits for ps 1: start it, with server.index: 1\nps 1 is there"));
+  EXPECT_THAT(output, HasSubstr("ps 1 has its part"));
+  EXPECT_THAT(zero_.names(), ElementsAre("server: 1 undo: true", "level: true"));
+}
+
+TEST_F(MovesVerbTest, AddWithReplicasFailsAtOnceWhetherThePsIsThereOrNot) {
+  zero_.cluster.set_replicas(2);
+  zero_.cluster.mutable_servers(0)->set_alive(false);  // Ps 1.
+  options_.server = 1;
+  Output(&RunAdd, 1);
+  EXPECT_THAT(errors_, HasSubstr("with cluster.replicas: 2 no move is planned"));
+  EXPECT_THAT(zero_.names(), testing::IsEmpty());
+}
+
+TEST_F(MovesVerbTest, AddWithoutWaitFailsWhereThePsIsNotThere) {
   zero_.cluster.mutable_servers(0)->set_alive(false);  // Ps 1.
   options_.server = 1;
   options_.no_wait = true;

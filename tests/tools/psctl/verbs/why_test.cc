@@ -68,13 +68,10 @@ TEST_F(WhyTest, AsJsonItHasLinksRootsAndStages) {
 }
 
 TEST_F(WhyTest, NamesHotShards) {
-  for (uint32_t shard = 0; shard < 4; ++shard) {
-    v1::ShardLoad* const load = one_.status.add_shards();
-    load->set_shard(shard);
-    load->set_push_bytes_per_second(shard == 3 ? 97e6 : 1e6);
-  }
-  EXPECT_THAT(Call(zero_.address).output,
-              HasSubstr("\nhot: shard 3 on ps 1 takes 97 % of the bytes pushed, 97 times the median of all\n"));
+  v1::HotShard* const hot = zero_.cluster.add_hot_shards();
+  hot->set_shard(3);
+  hot->set_text("shard 3 on ps 1 takes 97 % of the bytes pushed");
+  EXPECT_THAT(Call(one_.address).output, HasSubstr("\nhot: shard 3 on ps 1 takes 97 % of the bytes pushed\n"));
   const nlohmann::json json = nlohmann::json::parse(Call(zero_.address, true).output);
   ASSERT_EQ(json["hot_shards"].size(), 1u);
   EXPECT_EQ(json["hot_shards"][0]["shard"], 3);
