@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -186,6 +188,18 @@ void CheckNonEmpty(const Strings& strings, const std::string& path, Problems* pr
   }
 }
 
+constexpr int kLabelsMax = 64;  // As worker/model/multitask.h has it.
+
+// Whether it cannot be a range of columns, "3-5".
+bool NamesOneColumn(const std::string& column) {
+  const size_t dash = column.find('-');
+  const auto has_digits_only = [](std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isdigit(c); });
+  };
+  const std::string_view text = column;
+  return dash == std::string::npos || !has_digits_only(text.substr(0, dash)) || !has_digits_only(text.substr(dash + 1));
+}
+
 // The columns of several labels.
 void CheckLabels(const v1::CsvConfig& csv, bool multitask, Problems* problems) {
   CheckNonEmpty(csv.labels(), "data.csv.labels", problems);
@@ -198,6 +212,13 @@ void CheckLabels(const v1::CsvConfig& csv, bool multitask, Problems* problems) {
   if (!multitask) {
     problems->push_back(
         {"data.csv.labels", "is for model.type: multitask; other models have one label, data.csv.label"});
+  }
+  if (csv.labels_size() > kLabelsMax) {
+    problems->push_back({"data.csv.labels", absl::StrCat("names ", csv.labels_size(), " columns, and a model takes ",
+                                                         kLabelsMax, " labels at most")});
+  }
+  if (csv.labels_size() == 1 && !csv.labels(0).empty() && NamesOneColumn(csv.labels(0))) {
+    problems->push_back({"data.csv.labels", "names one column: take data.csv.label, or name several"});
   }
   // A configuration that was printed has the default.
   if (csv.label() != v1::CsvConfig::default_instance().label()) {

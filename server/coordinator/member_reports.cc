@@ -9,7 +9,8 @@
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kNameBytesMax = 32;    // Of metrics and stages.
+constexpr size_t kNameBytesMax = 32;  // Of stages, calls, and metrics without their label.
+constexpr size_t kMetricNameBytesMax = 96;
 constexpr size_t kDeviceBytesMax = 64;  // "cuda:0 (NVIDIA RTX 6000 Ada Generation)".
 constexpr int kStagesMax = 8;
 constexpr int kTargetsMax = 16;
@@ -23,6 +24,14 @@ void Cut(int size_max, List* list) {
 float Rate(float reported) { return std::isfinite(reported) && reported > 0 ? reported : 0; }
 
 std::string BoundedName(const std::string& name) { return std::string(Utf8Prefix(name, kNameBytesMax)); }
+
+// "auc", or of several labels "conversion/auc", of which a label that is too long is cut.
+std::string BoundedMetricName(const std::string& name) {
+  const size_t slash = name.rfind('/');
+  if (slash == std::string::npos) return BoundedName(name);
+  const std::string metric = BoundedName(name.substr(slash));
+  return std::string(Utf8Prefix(name.substr(0, slash), kMetricNameBytesMax - metric.size())) + metric;
+}
 
 void BoundWaits(google::protobuf::RepeatedPtrField<v1::WaitStatus>* waits) {
   Cut(static_cast<int>(limits::kWaitsMax), waits);
@@ -59,7 +68,7 @@ void BoundProgress(v1::WorkerProgress* progress) {
   BoundWaits(progress->mutable_waits());
   BoundStages(progress->mutable_stages());
   progress->set_device(std::string(Utf8Prefix(progress->device(), kDeviceBytesMax)));
-  progress->set_metric_name(BoundedName(progress->metric_name()));
+  progress->set_metric_name(BoundedMetricName(progress->metric_name()));
   if (!progress->metric_name().empty() && std::isfinite(progress->metric())) return;
   progress->clear_metric_name();  // Neither is a metric.
   progress->clear_metric();

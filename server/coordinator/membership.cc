@@ -14,13 +14,24 @@
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kValidationBytesMax = 2048;  // Of a result, without versions.
+// Of a validation: a result without versions and metrics; and its metrics, up to six for each of 64 labels
+// (worker/model/multitask.h), or some of one, each named after the label's column.
+constexpr size_t kValidationBytesMax = 2048;
+constexpr int kValidationMetricsMax = 400;
+constexpr size_t kValidationMetricBytesMax = 320;
 
 // INVALID_ARGUMENT if what a worker reports of validations is more than is to be kept.
 absl::Status CheckValidation(const v1::ValidateRequest& request, uint32_t shards) {
   v1::Validation result = request.result();
   result.clear_versions();
-  if (result.ByteSizeLong() > kValidationBytesMax || request.result().versions_size() > static_cast<int64_t>(shards) ||
+  const bool metrics_fit =
+      result.metrics_size() <= kValidationMetricsMax &&
+      std::all_of(result.metrics().begin(), result.metrics().end(), [](const v1::ValidationMetric& metric) {
+        return metric.ByteSizeLong() <= kValidationMetricBytesMax;
+      });
+  result.clear_metrics();
+  if (!metrics_fit || result.ByteSizeLong() > kValidationBytesMax ||
+      request.result().versions_size() > static_cast<int64_t>(shards) ||
       request.kept().checkpoint().size() > limits::kCheckpointNameBytesMax) {
     return absl::InvalidArgumentError("a validation's report is too long");
   }

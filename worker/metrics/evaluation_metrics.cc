@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -209,7 +210,13 @@ EvaluationMetrics::Result EvaluationMetrics::Finish() const {
   Result result;
   result.samples = samples_;
   result.weight = weight_sum_;
-  if (weight_sum_ == 0) return result;
+  if (samples_ == 0) return result;
+  result.loss = std::numeric_limits<double>::quiet_NaN();
+  for (size_t k = 0; k < of_labels_.size(); ++k) {
+    if (of_labels_[k].weight_sum_ == 0) result.missing_labels.push_back(label_names_[k]);
+  }
+  const bool has_labels = of_labels_.empty() || result.missing_labels.size() < of_labels_.size();
+  if (weight_sum_ == 0 || !has_labels) return result;
   result.loss = loss_sum_ / weight_sum_;
   for (size_t k = 0; k < of_labels_.size(); ++k) {
     const Result of_label = of_labels_[k].Finish();

@@ -40,7 +40,8 @@ class EvaluationMetrics {
 
   struct Result {
     uint64_t samples = 0;
-    double loss = 0;                 // Mean over the samples; 0 if there are none.
+    // Mean over the samples; 0 if there are none, not a number if they weigh nothing or have no label.
+    double loss = 0;
     std::optional<double> accuracy;  // Binary (a probability >= 0.5 says 1) and multiclass; absent without samples.
     std::optional<double> auc;       // Binary; absent unless both classes occur, or if a prediction is not a number.
     std::optional<double> rmse;      // Regression; absent without samples.
@@ -70,6 +71,7 @@ class EvaluationMetrics {
     // Of several labels: the metrics of each, of the samples that have it. `loss` is the mean over the samples of the
     // sum of their labels' weighted losses, and there is nothing else.
     std::vector<NamedMetric> of_labels;
+    std::vector<std::string> missing_labels;  // Those that no sample has, or none that weighs anything.
   };
 
   // What some metrics need beside predictions and labels.

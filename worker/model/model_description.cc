@@ -11,6 +11,7 @@
 #include "worker/data/multi.h"
 #include "worker/data/transform.h"
 #include "worker/model/model_plan.h"
+#include "worker/model/multitask.h"
 #include "worker/model/two_towers.h"
 
 namespace lodestone::worker {
@@ -110,7 +111,13 @@ absl::Status CheckMultitask(const v1::ModelDescription& description) {
   if ((structure == v1::MultitaskConfig::MMOE) != (multitask.experts() > 0)) {
     return BadDescription(absl::StrCat(multitask.experts(), " experts of ", multitask.structure()));
   }
+  if (multitask.experts() > kExpertsMax) {
+    return BadDescription(absl::StrCat(multitask.experts(), " experts, and there are ", kExpertsMax, " at most"));
+  }
   const int labels = description.data().labels_size();
+  if (labels > static_cast<int>(kLabelsMax)) {
+    return BadDescription(absl::StrCat(labels, " labels, and there are ", kLabelsMax, " at most"));
+  }
   if (labels < 2 || labels != static_cast<int>(description.outputs()) || labels != multitask.loss_weights_size()) {
     return BadDescription(absl::StrCat(labels, " labels, ", description.outputs(), " outputs and ",
                                        multitask.loss_weights_size(), " weights of losses"));

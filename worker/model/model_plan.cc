@@ -105,7 +105,7 @@ absl::Status PlanType(const v1::Config& whole, const Schema& schema, ModelPlan* 
     case ModelConfig::TWOTOWER:
       return PlanTwoTower(whole, schema, plan);
     case ModelConfig::MULTITASK:
-      return PlanMultitask(config, schema, plan);
+      return PlanMultitask(whole, schema, plan);
   }
   return DoesNotFit(config, " is unknown");
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -171,28 +173,46 @@ class MultitaskTerm final : public Term {
 };
 
 // The weights of the labels' losses, in their order.
-absl::Status PlanLossWeights(const v1::MultitaskConfig& config, MultitaskPlan* plan) {
-  plan->loss_weights.assign(plan->labels.size(), 1.0f);
-  for (const auto& [name, weight] : config.loss_weights()) {
-    const auto label = std::find(plan->labels.begin(), plan->labels.end(), name);
-    if (label == plan->labels.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("model.multitask.loss_weights: there is no label \"", name,
-                                                     "\"; the labels are ", absl::StrJoin(plan->labels, ", ")));
+absl::Status PlanLossWeights(const v1::Config& config, MultitaskPlan* plan) {
+  const std::vector<std::string>& labels = plan->labels;
+  std::vector<std::string> columns(config.data().csv().labels().begin(), config.data().csv().labels().end());
+  if (columns.size() != labels.size()) columns.clear();  // One is a range: they are not beside the labels.
+  const auto& configured = config.model().multitask().loss_weights();
+  std::vector<std::string> named_by(labels.size());
+  plan->loss_weights.assign(labels.size(), 1.0f);
+  for (const auto& [name, weight] : std::map<std::string, float>(configured.begin(), configured.end())) {
+    size_t label = std::find(labels.begin(), labels.end(), name) - labels.begin();
+    if (label == labels.size() && !columns.empty()) {
+      label = std::find(columns.begin(), columns.end(), name) - columns.begin();
     }
-    plan->loss_weights[label - plan->labels.begin()] = weight;
+    if (label == labels.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("model.multitask.loss_weights: there is no label \"", name,
+                                                     "\"; the labels are ", absl::StrJoin(labels, ", ")));
+    }
+    if (!named_by[label].empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("model.multitask.loss_weights: \"", named_by[label], "\" and \"",
+                                                     name, "\" are one label, ", labels[label]));
+    }
+    named_by[label] = name;
+    plan->loss_weights[label] = weight;
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status PlanMultitask(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan) {
+absl::Status PlanMultitask(const v1::Config& whole, const Schema& schema, ModelPlan* plan) {
+  const v1::ModelConfig& model = whole.model();
   LODESTONE_RETURN_IF_ERROR(CheckFieldsOrNumbers(model, schema));
   if (model.hidden().empty()) return DoesNotFit(model, " needs hidden layers: name their widths in model.hidden");
+  if (schema.labels.size() > kLabelsMax) {
+    return DoesNotFit(
+        model, absl::StrCat(" takes ", kLabelsMax, " labels at most, and the samples have ", schema.labels.size()));
+  }
   const v1::MultitaskConfig& config = model.multitask();
   MultitaskPlan& multitask = plan->multitask.emplace();
   for (const LabelStatistics& label : schema.labels) multitask.labels.push_back(label.name);
-  LODESTONE_RETURN_IF_ERROR(PlanLossWeights(config, &multitask));
+  LODESTONE_RETURN_IF_ERROR(PlanLossWeights(whole, &multitask));
   if (schema.field_count > 0) plan->AddEmbedding(model.embedding_dim());
   const uint64_t width = Features::Width(schema, plan->embedding_dim);
   multitask.shared = HiddenLayers(width, model.hidden(), model);

@@ -8,13 +8,23 @@
 // x is the fields' embeddings beside the numeric features. Each head has a bias, and label_losses.h is its loss.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/status.h"
+#include "proto/config.pb.h"
 #include "worker/model/model_plan.h"
 
 namespace lodestone::worker {
 
+// A tower, a gate and up to six metrics each; the coordinator (membership.cc) and the check of configurations know the
+// number too.
+inline constexpr size_t kLabelsMax = 64;
+inline constexpr uint32_t kExpertsMax = 256;  // As a configuration may have.
+
 // Adds tables "bottom/..." or "expert/E/..." and "gate/K/weight", "tower/K/...", "embedding", and their term.
-// INVALID_ARGUMENT of sparse samples, without hidden layers, or if a loss weight is of no label.
-absl::Status PlanMultitask(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan);
+// INVALID_ARGUMENT of sparse samples or too many labels, without hidden layers, or if a loss weight is of no label. A
+// weight's label is named as its column is in the file, or as csv.labels names it.
+absl::Status PlanMultitask(const v1::Config& config, const Schema& schema, ModelPlan* plan);
 
 }  // namespace lodestone::worker

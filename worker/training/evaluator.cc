@@ -52,7 +52,11 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
     if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during the evaluation");
     LODESTONE_RETURN_IF_ERROR(context_.client->Health());
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
-    if (item == nullptr) return metrics.Finish();
+    if (item == nullptr) {
+      EvaluationMetrics::Result result = metrics.Finish();
+      WarnOfMissingLabels(result);
+      return result;
+    }
     const Batch& batch = item->keyed.batch;
     predictions.resize(batch.size);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,

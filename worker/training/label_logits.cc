@@ -1,5 +1,7 @@
 #include "worker/training/label_logits.h"
 
+#include "common/telemetry/log.h"
+
 namespace lodestone::worker {
 
 absl::Status LabelLogits::SetIn(const Batch& batch, EvaluationMetrics::Details* details) {
@@ -12,6 +14,14 @@ absl::Status LabelLogits::SetIn(const Batch& batch, EvaluationMetrics::Details* 
   details->logits = logits_.Resize(count);
   backend->CopyOut(count * sizeof(float), model_->logits(), logits_.data());
   return backend->Finish();
+}
+
+void WarnOfMissingLabels(const EvaluationMetrics::Result& result) {
+  for (const std::string& label : result.missing_labels) {
+    LODESTONE_LOG(WARN, "evaluator",
+                  "no evaluated sample has the label, or none that weighs anything label={} samples={}", label,
+                  result.samples);
+  }
 }
 
 }  // namespace lodestone::worker

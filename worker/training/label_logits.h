@@ -25,4 +25,7 @@ class LabelLogits {
   kernels::ScratchArray<float> logits_;
 };
 
+// Warns, naming it, of each label that no evaluated sample has.
+void WarnOfMissingLabels(const EvaluationMetrics::Result& result);
+
 }  // namespace lodestone::worker

@@ -116,9 +116,11 @@ bool Validator::IsDue(uint64_t steps, uint64_t samples) {
 absl::Status Validator::Validate(uint64_t steps) {
   const uint64_t number = passed_;
   const double begin = Seconds();
-  if (frozen_ == nullptr) Prepare();
+  const bool is_first = frozen_ == nullptr;
+  if (is_first) Prepare();
   LODESTONE_ASSIGN_OR_RETURN(const ShardVersions versions, Read());
   LODESTONE_ASSIGN_OR_RETURN(const EvaluationMetrics::Result result, ComputeMetrics());
+  if (is_first) WarnOfMissingLabels(result);  // The samples are the same each time.
   v1::Validation validation;
   validation.set_number(number);
   validation.set_worker(context_.client->index());

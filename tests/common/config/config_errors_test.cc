@@ -43,6 +43,13 @@ std::string ValuesOf(const google::protobuf::EnumDescriptor& type) {
   return absl::StrJoin(names, ", ");
 }
 
+// "c0, c1, ..."
+std::string ManyColumns(int count) {
+  std::vector<std::string> columns;
+  for (int i = 0; i < count; ++i) columns.push_back(absl::StrCat("c", i));
+  return absl::StrJoin(columns, ", ");
+}
+
 struct Broken {
   std::string name;
   std::string yaml;
@@ -305,6 +312,11 @@ const std::vector<Broken>& BrokenFiles() {
        "5:5: data.csv.label: must not be set beside data.csv.labels, which names all labels"},
       {"LabelTwice", "model: {type: multitask, hidden: [4]}\ndata:\n  csv:\n    labels: [a, b, a]\n",
        "4:20: data.csv.labels[2]: column `a` is in data.csv.labels[0] already"},
+      {"OneOfSeveralLabels", "model: {type: multitask, hidden: [4]}\ndata:\n  csv:\n    labels: [a-1]\n",
+       "4:5: data.csv.labels: names one column: take data.csv.label, or name several"},
+      {"MoreLabelsThanAModelTakes",
+       absl::StrCat("model: {type: multitask, hidden: [4]}\ndata:\n  csv:\n    labels: [", ManyColumns(65), "]\n"),
+       "4:5: data.csv.labels: names 65 columns, and a model takes 64 labels at most"},
       {"LabelsThatAreFeatures",
        "model: {type: multitask, hidden: [4]}\ndata:\n  csv:\n    labels: [a, b]\n    numeric: [b]\n",
        "5:15: data.csv.numeric[0]: column `b` is in data.csv.labels[1] already"},

@@ -434,6 +434,12 @@ TEST_F(MembershipStatusTest, AMetricThatIsNoNumberOrHasNoNameIsNone) {
   EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0);
   tell(0, std::string(100'000, 'x'), 0.5f);
   EXPECT_THAT(members_.Status().workers(0).progress().metric_name(), SizeIs(::testing::Le(100)));
+  tell(0, std::string(60, 'x') + "/auc", 0.5f);
+  EXPECT_EQ(members_.Status().workers(0).progress().metric_name(), std::string(60, 'x') + "/auc");
+  tell(0, std::string(200, 'x') + "/auc", 0.5f);
+  EXPECT_EQ(members_.Status().workers(0).progress().metric_name(), std::string(92, 'x') + "/auc") << "the label is cut";
+  tell(0, std::string(200, 'x') + "/" + std::string(200, 'y'), 0.5f);
+  EXPECT_THAT(members_.Status().workers(0).progress().metric_name(), SizeIs(96));
 }
 
 TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHistory) {

@@ -253,6 +253,35 @@ TEST_F(ValidationRunTest, AWorkerThatTrainingEndedEarlyForLacksNothing) {
   EXPECT_THAT(UntrainedWorkers(members_->members(), first), IsEmpty());
 }
 
+TEST_F(ValidationRunTest, MetricsOfManyLabelsWithLongNamesAreTaken) {
+  const Incarnation worker = Join(0);
+  v1::ValidateRequest request;
+  request.set_incarnation(worker);
+  *request.mutable_result() = Result(1, 0.5);
+  const auto add_labels = [&request](int count, char letter) {
+    for (int k = 0; k < count; ++k) {
+      for (const char* metric : {"loss", "accuracy", "auc", "gauc", "normalized_entropy", "calibration"}) {
+        v1::ValidationMetric& added = *request.mutable_result()->add_metrics();
+        added.set_name(std::string(30, letter) + "/" + metric);
+        added.set_value(0.5);
+      }
+    }
+  };
+  add_labels(12, 'a');
+  ASSERT_TRUE(Claim(worker, 1).ok());
+  const auto response = members_->Validate(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_TRUE(response->best());
+  EXPECT_EQ(response->state().best().metrics_size(), 72);
+  add_labels(64 - 12, 'b');
+  EXPECT_TRUE(members_->Validate(request).ok());
+  add_labels(64, 'c');
+  EXPECT_EQ(members_->Validate(request).status().code(), absl::StatusCode::kInvalidArgument) << "too many";
+  request.mutable_result()->clear_metrics();
+  request.mutable_result()->add_metrics()->set_name(std::string(5000, 'x'));
+  EXPECT_EQ(members_->Validate(request).status().code(), absl::StatusCode::kInvalidArgument) << "too long";
+}
+
 TEST_F(ValidationRunTest, WhatMakesNoSenseIsRefused) {
   const Incarnation worker = Join(0);
   v1::ValidateRequest request;

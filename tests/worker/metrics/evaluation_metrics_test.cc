@@ -79,6 +79,22 @@ TEST(EvaluationMetrics, OfSeveralLabelsAreThoseOfTheSamplesThatHaveEach) {
   EXPECT_FALSE(LowerIsBetter({"loss/auc", 1}));
 }
 
+TEST(EvaluationMetrics, ALabelThatNoSampleHasIsNamedAndWithoutAnyLabelTheLossIsNoNumber) {
+  const std::vector<float> logits = {1, 1, -1, -1}, labels = {1, 0, 0, 0}, none(4, 0.0f);
+  const std::vector<float> clicks_only = {1, 1, 0, 0};
+  EvaluationMetrics metrics(Kind::kBinary, {"click", "conversion"});
+  const auto add = [&](const std::vector<float>& label_weights, double loss_sum) {
+    metrics.Add(2, nullptr, labels.data(), loss_sum,
+                {.logits = logits.data(), .classes = 2, .label_weights = label_weights.data()});
+  };
+  add(none, 0);
+  EXPECT_TRUE(std::isnan(metrics.Finish().loss));
+  EXPECT_EQ(metrics.Finish().missing_labels, (std::vector<std::string>{"click", "conversion"}));
+  add(clicks_only, 4);
+  EXPECT_EQ(metrics.Finish().loss, 1);
+  EXPECT_EQ(metrics.Finish().missing_labels, std::vector<std::string>{"conversion"});
+}
+
 // NumPy: p = [.8, .4, .3, .1, .1], y = [1, 1, 0, 0, 0]; loss = -(y*log(p) + (1-y)*log(1-p)).mean() = 0.3413661;
 // loss / -(.4*log(.4) + .6*log(.6)) = 0.5072216; p.mean() / y.mean() = 0.85.
 TEST(EvaluationMetrics, NormalizedEntropyAndCalibrationAreAsComputedWithNumPy) {
@@ -375,7 +391,7 @@ TEST(EvaluationMetrics, SamplesThatWeighNothingHaveNoScores) {
   metrics.Add(2, values.data(), values.data(), 0, {.weights = weights.data()});
   const EvaluationMetrics::Result result = metrics.Finish();
   EXPECT_EQ(result.samples, 2u);
-  EXPECT_EQ(result.loss, 0);
+  EXPECT_TRUE(std::isnan(result.loss)) << "0 would be the best there is";
   EXPECT_FALSE(result.accuracy || result.auc || result.calibration);
 }
 

@@ -256,6 +256,28 @@ TEST(Multitask, WhatDoesNotFitIsSaid) {
   config = LabelsConfig(MultitaskConfig::MMOE);
   config.mutable_model()->clear_hidden();
   EXPECT_THAT(error(config, LabelsSchema()), HasSubstr("needs hidden layers"));
+  Schema many = LabelsSchema();
+  many.labels.resize(65, many.labels[0]);
+  EXPECT_THAT(error(LabelsConfig(MultitaskConfig::MMOE), many),
+              HasSubstr("takes 64 labels at most, and the samples have 65"));
+}
+
+TEST(Multitask, AWeightsLabelIsNamedAsInTheFileOrAsInTheConfiguration) {
+  v1::Config config = LabelsConfig(MultitaskConfig::MMOE);
+  for (const char* column : {"0", "7", "-1"}) config.mutable_data()->mutable_csv()->add_labels(column);
+  auto& weights = *config.mutable_model()->mutable_multitask()->mutable_loss_weights();
+  weights["0"] = 2;
+  weights["-1"] = 3;
+  const auto model = Model::Create(config, LabelsSchema());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->plan().multitask->loss_weights, ElementsAre(2, 0.5f, 3));
+  weights["7"] = 4;
+  EXPECT_THAT(std::string(Model::Create(config, LabelsSchema()).status().message()),
+              HasSubstr("\"7\" and \"cart\" are one label, cart"));
+  weights.clear();
+  weights["1"] = 2;
+  EXPECT_THAT(std::string(Model::Create(config, LabelsSchema()).status().message()),
+              HasSubstr("there is no label \"1\""));
 }
 
 std::shared_ptr<v1::ModelDescription> LabelsDescription(const v1::Config& config) {
@@ -319,6 +341,12 @@ TEST(Multitask, ADescriptionThatContradictsItselfIsRefused) {
   };
   EXPECT_THAT(error([](auto* d) { d->mutable_multitask()->set_structure("tree"); }), HasSubstr("structure tree"));
   EXPECT_THAT(error([](auto* d) { d->mutable_multitask()->set_experts(0); }), HasSubstr("0 experts of mmoe"));
+  EXPECT_THAT(error([](auto* d) { d->mutable_multitask()->set_experts(257); }),
+              HasSubstr("257 experts, and there are 256 at most"));
+  EXPECT_THAT(error([](auto* d) {
+                while (d->data().labels_size() < 65) d->mutable_data()->add_labels()->set_name("more");
+              }),
+              HasSubstr("65 labels, and there are 64 at most"));
   EXPECT_THAT(error([](auto* d) { d->set_outputs(2); }), HasSubstr("3 labels, 2 outputs"));
   EXPECT_THAT(error([](auto* d) { d->clear_hidden(); }), HasSubstr("no hidden layers"));
   EXPECT_THAT(error([](auto* d) { d->mutable_data()->clear_labels(); }), HasSubstr("0 labels beside one"));

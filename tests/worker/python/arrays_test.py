@@ -1,12 +1,76 @@
 """Conversion of arrays, and specifications of tables: without a cluster."""
 
 import array
+import sys
+import types
 import unittest
+from unittest import mock
 
 import numpy as np
 
 import lodestone
 from lodestone import _arrays
+
+
+class Bare:
+    """An array of a CUDA device, in fact of the host, with the interface and nothing else."""
+
+    def __init__(self, values, stream=None):
+        self.values = values
+        self.shape = values.shape
+        self.stream = stream
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.values.__array_interface__, "version": 3, "stream": self.stream}
+
+
+class Converting(Bare):
+    """One that copies itself to the host, as JAX's and Numba's."""
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+
+class Refusing(Bare):
+    """One that does not, as CuPy's."""
+
+    class device:  # pylint: disable=invalid-name
+        id = 0
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def view(self, dtype):
+        return Refusing(self.values.view(dtype), self.stream)
+
+
+class FakeTorch(types.ModuleType):
+    """As much of torch as takes such arrays."""
+
+    class Tensor:
+        device = types.SimpleNamespace(type="cpu")
+
+        def __init__(self, values):
+            self.values = values
+
+        def cpu(self):
+            return self
+
+        def numpy(self):
+            return self.values
+
+    def __init__(self, available=True, lacks=None):
+        super().__init__("torch")
+        self.awaited = []
+        self.lacks = lacks
+        self.cuda = types.SimpleNamespace(is_available=lambda: available, synchronize=self.awaited.append)
+
+    def as_tensor(self, source, device):
+        assert device == "cuda"
+        if source.values.dtype == self.lacks:
+            raise TypeError(f"no {source.values.dtype}")
+        return self.Tensor(source.values)
 
 
 class Arrays(unittest.TestCase):
@@ -44,6 +108,41 @@ class Arrays(unittest.TestCase):
         seen = _arrays.floats(Offer(values), (3,), "it")
         values[0] = 7
         np.testing.assert_array_equal(seen, [7, 2, 3])
+
+    def test_arrays_of_a_cuda_device_that_numpy_converts_are_left_to_it(self):
+        values = np.array([1, 2, 3], np.float32)
+        np.testing.assert_array_equal(_arrays.floats(Converting(values), (3,), "it"), values)
+        np.testing.assert_array_equal(_arrays.keys(Converting(np.array([7, 8])), "t"), [7, 8])
+
+    def test_arrays_of_a_cuda_device_that_numpy_refuses_need_torch_and_the_device(self):
+        for source in (Refusing(np.zeros(3, np.float32)), Bare(np.zeros(3, np.float32))):
+            for torch in (None, FakeTorch(available=False)):
+                with mock.patch.dict(sys.modules, {"torch": torch}):
+                    with self.assertRaisesRegex(lodestone.InvalidArgument, r"finds the device; .*array\.get\(\)"):
+                        _arrays.floats(source, (3,), "it")
+
+    def test_arrays_of_a_cuda_device_are_awaited_where_they_name_a_stream(self):
+        for stream, waits in ((None, []), (1, [0]), (2, [0]), (140000, [0])):
+            torch = FakeTorch()
+            with mock.patch.dict(sys.modules, {"torch": torch}):
+                seen = _arrays.floats(Refusing(np.array([1, 2], np.float32), stream), (2,), "it")
+            np.testing.assert_array_equal(seen, [1, 2])
+            self.assertEqual(torch.awaited, waits, stream)
+
+    def test_large_keys_of_a_cuda_device_are_themselves(self):
+        values = np.array([1, 2**64 - 1], np.uint64)
+        torch = FakeTorch(lacks=np.uint64)
+        with mock.patch.dict(sys.modules, {"torch": torch}):
+            np.testing.assert_array_equal(_arrays.keys(Refusing(values), "t"), values)
+            self.assertEqual(_arrays.floats(Refusing(values), (2,), "it")[1], np.float32(2**64))
+        with mock.patch.dict(sys.modules, {"torch": FakeTorch(lacks=np.uint32)}):
+            with self.assertRaisesRegex(lodestone.InvalidArgument, r"does not take .*no uint32.*array\.get\(\)"):
+                _arrays.keys(Refusing(values.astype(np.uint32)), "t")
+
+    def test_only_a_tensor_is_written_to_on_a_cuda_device(self):
+        for out in (Converting(np.zeros(3, np.float32)), Refusing(np.zeros(3, np.float32))):
+            with self.assertRaisesRegex(lodestone.InvalidArgument, "only a tensor of torch"):
+                _arrays.target(out, (3,), "t")
 
     def test_a_wrong_shape_says_which(self):
         with self.assertRaisesRegex(lodestone.InvalidArgument, r"it must be \[3\], and is \[2, 2\]"):

@@ -56,6 +56,42 @@ class Cuda(ClusterCase):
         table = self.cluster.dense("cupy", 4, lodestone.SGD(-1))
         table.push(cupy.arange(4, dtype=cupy.float32)).result()
         self.assertEqual(table.pull().result().tolist(), [0, 1, 2, 3])
+        with cupy.cuda.Stream(non_blocking=True):
+            product = cupy.eye(1000, dtype=cupy.float32)
+            for _ in range(200):  # Takes longer than the call below.
+                product = product @ cupy.eye(1000, dtype=cupy.float32)
+            awaited = self.cluster.dense("cupy_awaited", (1000, 1000), lodestone.SGD(-1))
+            awaited.push(product).result()
+        self.assertTrue(np.array_equal(awaited.pull().result(), np.eye(1000, dtype=np.float32)))
+
+    def test_cupys_keys_are_taken(self):
+        try:
+            import cupy
+        except ImportError:
+            self.skipTest("no CuPy")
+        table = self.cluster.embedding("cupy_rows", 2, lodestone.SGD(-1))
+        table.push(cupy.array([7, 2**64 - 1], dtype=cupy.uint64), cupy.ones((2, 2), dtype=cupy.float32)).result()
+        for dtype in (cupy.int32, cupy.int64, cupy.uint64):
+            self.assertEqual(table.pull(cupy.array([7], dtype=dtype)).result().tolist(), [[1, 1]], dtype)
+        self.assertEqual(table.pull([2**64 - 1]).result().tolist(), [[1, 1]])
+
+    def test_another_default_device_changes_nothing(self):
+        if not hasattr(torch, "set_default_device"):
+            self.skipTest("torch before 2.0")
+        table = self.cluster.embedding("default", 2, lodestone.SGD(-1))
+        dense = self.cluster.dense("default_dense", 2, lodestone.SGD(-1))
+        torch.set_default_device("cuda")
+        try:
+            keys = torch.tensor([3, 4])
+            remote = lt.Embedding(table, remember=True)
+            remote(keys).sum().backward()
+            self.cluster.flush()
+            self.assertEqual(remote.state_dict()["values"].tolist(), [[1, 1], [1, 1]])
+            dense.push(torch.ones(2)).result()
+            self.assertEqual(dense.pull(torch.empty(2)).result().tolist(), [1, 1])
+            lt.AsyncOptimizer(torch.nn.Linear(2, 1), self.cluster, lodestone.SGD(0.1), prefix="default/").refresh()
+        finally:
+            torch.set_default_device(None)
 
     def test_an_embedding_learns_as_pytorchs_own(self):
         torch.manual_seed(1)

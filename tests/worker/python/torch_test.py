@@ -4,6 +4,7 @@ import unittest
 from unittest import mock
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 import lodestone
 import lodestone.torch as lt
@@ -18,7 +19,36 @@ class Numbers(torch.utils.data.Dataset):
         return torch.tensor([i, i + 1])
 
 
+class OnMeta(TorchFunctionMode):
+    """Where nothing else is said new tensors are on the device "meta", as with torch.set_default_device of PyTorch 2."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in (torch.empty, torch.tensor):
+            kwargs.setdefault("device", "meta")
+        return func(*args, **kwargs)
+
+
 class Torch(ClusterCase):
+    def test_another_default_device_or_type_changes_nothing(self):
+        table = self.cluster.embedding("default", 2, lodestone.SGD(-1))
+        remote = lt.Embedding(table, remember=True)
+        linear, keys = torch.nn.Linear(2, 1), torch.tensor([3, 4])
+        out = torch.zeros(2, 2, dtype=torch.float64)
+        torch.set_default_dtype(torch.float64)
+        self.addCleanup(torch.set_default_dtype, torch.float32)
+        with OnMeta():
+            rows = remote(keys)
+            rows.sum().backward()
+            self.cluster.flush()
+            table.pull(keys, out).result()
+            state = remote.state_dict()
+            optimizer = lt.AsyncOptimizer(linear, self.cluster, lodestone.SGD(0.1), prefix="default/")
+            optimizer.refresh()
+        self.assertEqual(rows.dtype, torch.float32)
+        self.assertEqual(out.tolist(), [[1, 1], [1, 1]])
+        self.assertEqual(state["values"].tolist(), [[1, 1], [1, 1]])
+
     def test_an_embedding_learns_as_pytorchs_own(self):
         torch.manual_seed(1)
         table = self.cluster.embedding("same", 3, lodestone.SGD(0.5), lodestone.Normal(0, 1))

@@ -1,12 +1,15 @@
 // Several labels trained by RunJob, on a cluster that is a FakeClient.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/telemetry/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/client/fake_client.h"
@@ -16,6 +19,7 @@
 namespace lodestone::worker {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 using v1::MultitaskConfig;
 
@@ -38,6 +42,15 @@ std::vector<MemoryDataset::Sample> RelatedSamples(uint64_t first, uint64_t n) {
                        .keys = {a, b},
                        .values = {},
                        .labels = {click ? 1.0f : 0.0f, click ? (conversion ? 1.0f : 0.0f) : std::nanf("")}});
+  }
+  return samples;
+}
+
+// A hundred of them that all lack the label of this index, and those after it.
+std::vector<MemoryDataset::Sample> WithoutLabelsFrom(size_t first) {
+  std::vector<MemoryDataset::Sample> samples = RelatedSamples(kRelated, 100);
+  for (MemoryDataset::Sample& sample : samples) {
+    std::fill(sample.labels.begin() + static_cast<ptrdiff_t>(first), sample.labels.end(), std::nanf(""));
   }
   return samples;
 }
@@ -72,6 +85,20 @@ class MultitaskTrainingTest : public testing::TestWithParam<MultitaskConfig::Str
   }
 
   absl::StatusOr<Summary> Run() { return RunJob(config_, &client_, data_, &time_, &stop_); }
+  std::vector<std::string> WarningsOfAValidatedRun() {
+    config_.mutable_train()->set_epochs(1);
+    config_.mutable_train()->mutable_validate();
+    std::mutex mu;
+    std::vector<std::string> warnings;
+    SetLogSink([&](LogLevel level, const std::string&, const std::string& text) {
+      const std::lock_guard<std::mutex> lock(mu);
+      if (level == LogLevel::WARN) warnings.push_back(text);
+    });
+    const auto summary = Run();
+    SetLogSink(nullptr);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return warnings;
+  }
   static double Of(const EvaluationMetrics::Result& result, const std::string& name) {
     for (const NamedMetric& metric : MetricsOf(result)) {
       if (metric.name == name) return metric.value;
@@ -117,6 +144,23 @@ TEST_P(MultitaskTrainingTest, ValidationsAreJudgedByTheMetricThatIsNamed) {
   ASSERT_EQ(results_.size(), 1u);
   EXPECT_EQ(results_[0].judged_by().name(), "conversion/auc");
   EXPECT_FALSE(results_[0].lower_is_better());
+}
+
+TEST_P(MultitaskTrainingTest, HeldOutSamplesThatAllLackALabelAreWarnedOf) {
+  data_.test = std::make_unique<MemoryDataset>(WithoutLabelsFrom(1));
+  EXPECT_THAT(WarningsOfAValidatedRun(), Contains(HasSubstr("label=conversion samples=100")));
+  ASSERT_EQ(results_.size(), 1u);
+  EXPECT_TRUE(std::isfinite(results_[0].judged_by().value()));
+}
+
+TEST_P(MultitaskTrainingTest, HeldOutSamplesWithoutAnyLabelHaveALossThatIsNoNumber) {
+  data_.test = std::make_unique<MemoryDataset>(WithoutLabelsFrom(0));
+  const std::vector<std::string> warnings = WarningsOfAValidatedRun();
+  EXPECT_THAT(warnings, Contains(HasSubstr("label=click samples=100")));
+  EXPECT_THAT(warnings, Contains(HasSubstr("label=conversion samples=100")));
+  ASSERT_EQ(results_.size(), 1u);
+  EXPECT_EQ(results_[0].judged_by().name(), "loss");
+  EXPECT_TRUE(std::isnan(results_[0].judged_by().value())) << "0 would be the best for good";
 }
 
 TEST_P(MultitaskTrainingTest, AMetricThatThereIsNotIsRefused) {

@@ -2,13 +2,13 @@
 
 What has that form is used in place: NumPy arrays, torch tensors of the CPU, and whatever has the array interface, DLPack
 or the buffer protocol. Other types of numbers are converted, which copies; a tensor of a CUDA device is copied to pinned
-memory of the host, and so are CuPy's and Numba's arrays where torch is imported.
+memory of the host, and so are arrays of a CUDA device that NumPy cannot convert, CuPy's, where torch is imported.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 from ._errors import InvalidArgument
 
@@ -22,7 +22,46 @@ def _on_host(tensor: Any) -> Any:
     """A tensor, or a copy of it on the host: in pinned memory, which a CUDA device writes to at its full rate."""
     if tensor.device.type != "cuda":
         return tensor.cpu()
-    return sys.modules["torch"].empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+    # The device is named, as torch.set_default_device() may say another.
+    return sys.modules["torch"].empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True).copy_(tensor)
+
+
+def _is_of_cuda(source: Any) -> bool:
+    return hasattr(source, "__cuda_array_interface__") and not _is_tensor(source)
+
+
+def _by_numpy(source: Any) -> Optional[Any]:
+    """What NumPy makes of an array of another library on a CUDA device; None: nothing. JAX's and Numba's copy themselves to
+    the host; CuPy's refuse to."""
+    import numpy as np
+
+    if not hasattr(source, "__array__"):
+        return None
+    try:
+        return np.asarray(source)
+    except TypeError:
+        return None
+
+
+def _from_cuda(source: Any) -> Any:
+    """A copy on the host of an array of another library on a CUDA device, made by torch."""
+    import numpy as np
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        raise InvalidArgument("an array of a CUDA device is taken where torch is imported and finds the device; copy it to the "
+                              "host first: array.get()")
+    interface = source.__cuda_array_interface__
+    if interface.get("stream") is not None:  # On which it may still be computed; torch does not wait for it.
+        torch.cuda.synchronize(getattr(getattr(source, "device", None), "id", None))
+    is_uint64 = interface["typestr"] == "<u8"
+    try:
+        # torch has no uint64 before 2.3.
+        array = _on_host(torch.as_tensor(source.view("int64") if is_uint64 else source, device="cuda")).numpy()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"torch does not take this array of a CUDA device: {error}; copy it to the host first: "
+                              "array.get()") from error
+    return array.view(np.uint64) if is_uint64 else array
 
 
 def _as_array(source: Any) -> Any:
@@ -30,12 +69,9 @@ def _as_array(source: Any) -> Any:
 
     if isinstance(source, np.ndarray):
         return source
-    if hasattr(source, "__cuda_array_interface__") and not _is_tensor(source):
-        torch = sys.modules.get("torch")
-        if torch is None:
-            raise InvalidArgument("an array of a CUDA device is taken where torch is imported; copy it to the host first: "
-                                  "array.get()")
-        source = torch.as_tensor(source, device="cuda")
+    if _is_of_cuda(source):
+        array = _by_numpy(source)
+        return _from_cuda(source) if array is None else array
     if _is_tensor(source):
         tensor = source.detach()
         if tensor.dtype.is_floating_point and tensor.dtype != sys.modules["torch"].float64:
@@ -101,8 +137,11 @@ def target(out: Any, shape: Tuple[int, ...], what: str) -> Tuple[Any, Any]:
         tensor = out.detach()
         if tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous():
             return tensor.numpy(), None
-        staged = torch.empty(shape, dtype=torch.float32, pin_memory=tensor.device.type == "cuda")
+        staged = torch.empty(shape, dtype=torch.float32, device="cpu", pin_memory=tensor.device.type == "cuda")
         return staged.numpy(), lambda: tensor.copy_(staged)
+    if _is_of_cuda(out):  # What NumPy makes of it is a copy.
+        raise InvalidArgument(f"out of {what} is an array of a CUDA device: only a tensor of torch may be one; take "
+                              "torch.as_tensor(array, device=\"cuda\"), which shares its memory")
     array = out if isinstance(out, np.ndarray) else np.asarray(out)
     if array.shape != shape:
         raise InvalidArgument(f"out of {what} must be {list(shape)}, and is {list(array.shape)}")

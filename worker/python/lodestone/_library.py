@@ -164,8 +164,10 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 def _keep_what_messages_were_in() -> None:
     """Lets malloc keep freed memory of some megabytes, which messages come and go in, instead of giving it back to the system
-    after each: fresh pages cost as much as what is received into them. What is larger than 32 MiB still goes back at once, as
-    in any program that has freed something so large. Where the environment says how malloc is to work, that stands."""
+    after each: fresh pages cost as much as what is received into them. It may keep 128 MiB at the end of each of its arenas, of
+    which threads have their own, and does not adapt these sizes by itself any more. What is larger than 32 MiB still goes back
+    at once, as in any program that has freed something so large. Where the environment says how malloc is to work, that
+    stands."""
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

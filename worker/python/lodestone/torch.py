@@ -41,7 +41,8 @@ class _Pull:
         distinct, self.inverse = torch.unique(keys.detach().cpu(), return_inverse=True)
         self.distinct = distinct
         # A device copies by itself from pinned memory.
-        self._values = torch.empty((distinct.numel(), table.dim), pin_memory=keys.is_cuda)
+        self._values = torch.empty((distinct.numel(), table.dim), dtype=torch.float32, device="cpu",
+                                   pin_memory=keys.is_cuda)
         self.call: Call[Any] = table.pull(distinct, self._values)
 
     def rows(self, device: torch.device) -> Tensor:
@@ -116,7 +117,7 @@ class _Remote(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """With `remember`: the rows of all keys that this process has used. They are the cluster's newest."""
         if self._used is not None:
-            rows = self.rows_of(torch.tensor(sorted(self._used), dtype=torch.int64))
+            rows = self.rows_of(torch.tensor(sorted(self._used), dtype=torch.int64, device="cpu"))
             destination.update({prefix + name: tensor for name, tensor in rows.items()})
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: List[str],
@@ -272,7 +273,8 @@ class AsyncOptimizer:
                                           f"{list(tables[name].shape)}")
                 continue
             self._tables[name] = cluster.dense(prefix + name, shape, optimizer, initializer_like(parameter), **settings)
-        self._staged = {name: torch.empty(table.shape, pin_memory=self._parameters[name].is_cuda)
+        self._staged = {name: torch.empty(table.shape, dtype=torch.float32, device="cpu",
+                                          pin_memory=self._parameters[name].is_cuda)
                         for name, table in self._tables.items()}
         self._read: Optional[Call[Any]] = None  # Whose values the module has.
         self._pending: Optional[Call[Any]] = cluster.pull(self._tables.values(), self._out())
