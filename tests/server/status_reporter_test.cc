@@ -2,7 +2,6 @@
 #include "server/status_reporter.h"
 
 #include <cstdint>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
