@@ -120,7 +120,7 @@ TEST_F(CudaBackendTest, MemoryThatIsNotThereEndsInAStatusAndNoOperationTouchesIt
   double loss = 0;
   backend_->SoftmaxLoss(10, 10, x.data(), x.data(), nullptr, nullptr, nullptr, &loss);
   EXPECT_THAT(std::string(backend_->Finish().message()),
-              AllOf(HasSubstr("taking device memory of 5000 bytes"), HasSubstr("out of memory")));
+              AllOf(HasSubstr("taking device memory of 4000 bytes"), HasSubstr("out of memory")));
 }
 
 // Every call in turn is the first that fails: each ends in a status, none in a crash.
