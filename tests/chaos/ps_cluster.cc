@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -39,6 +40,12 @@ int NumberIn(absl::string_view line, absl::string_view key) {
 }
 
 }  // namespace
+
+void PsCluster::Stop(uint32_t server) {
+  Signal(server, SIGSTOP);
+  siginfo_t info;
+  LODESTONE_CHECK(waitid(P_PID, static_cast<id_t>(PidOf(server)), &info, WSTOPPED | WEXITED | WNOWAIT) == 0);
+}
 
 absl::StatusOr<std::unique_ptr<PsCluster>> PsCluster::Create(Options options) {
   std::unique_ptr<PsCluster> cluster(new PsCluster(std::move(options)));

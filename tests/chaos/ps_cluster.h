@@ -60,6 +60,8 @@ class PsCluster {
   // Whether it is no fault from now on if the process ends by itself. After a start it is one.
   void SetMayEnd(uint32_t server, bool may_end) { ps_[server].may_end = may_end; }
   void Signal(uint32_t server, int signal) { ps_[server].child->Signal(signal); }
+  // Sends SIGSTOP, and waits until none of its threads runs: one may still answer after the signal was sent.
+  void Stop(uint32_t server);
   pid_t PidOf(uint32_t server) const { return ps_[server].child->pid(); }
   // How its last process ended: "ended" or "failed with exit code 1: …".
   const std::string& OutcomeOf(uint32_t server) const { return ps_[server].outcome; }

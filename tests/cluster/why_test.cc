@@ -97,7 +97,7 @@ TEST_F(WhyTest, NamesThePsThatDoesNotAnswer) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=600000"}, false, /*replicas=*/1));
   ASSERT_NO_FATAL_FAILURE(StartPushing());
   ASSERT_TRUE(AwaitPushes(10));
-  cluster_->Signal(1, SIGSTOP);
+  cluster_->Stop(1);
   Said said;
   EXPECT_TRUE(AwaitWhy("on ps 1, which does not answer, last heard of ", &said)) << said.output;
   EXPECT_THAT(said.output, ContainsRegex("worker 0's push [0-9]+ waits for shard"));
@@ -179,7 +179,7 @@ TEST_F(WhyOfStepsTest, AStepLeadsToTheWorkerWhoseBatchIsMissingAndToWhatThatOneW
   EXPECT_THAT(said.output, ContainsRegex("worker 0's pull waits for shard[^,]* on ps [01], which waits for batch 1 of "
                                          "step 0 of worker 1"));
   // It has another push under way before it contributes, to a ps that is stopped.
-  cluster_->Signal(1, SIGSTOP);
+  cluster_->Stop(1);
   const worker::RowGradients rows{&tables_[1], keys_, ones_.data()};
   ASSERT_TRUE(other_->Push(0, {}, {&rows, 1}, {}, [](const auto&) {}).ok());
   EXPECT_TRUE(AwaitWhy("of worker 1, whose push", &said)) << said.output;
