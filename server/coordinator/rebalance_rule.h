@@ -8,8 +8,7 @@
 //  2. A move of a shard from A to B is useful if B with the shard has less than A has now, by more than a quarter of
 //     `difference`; in both measures together, as weighted by the shard's own parts.
 //  3. Of the useful moves the one comes first that lowers the sum of the squares of all parts the most, and so on, as
-//  if
-//     those before had been made. A shard that rests, or whose parts are below an eighth of a mean shard's, stays.
+//     if those before had been made. A shard that rests, or whose parts are below an eighth of a mean shard's, stays.
 //
 // Each useful move lowers the sum of the squares. So with loads that stay as they are no arrangement comes twice: moves
 // end, and none goes back and forth. One hot shard stays where it is, since it would make its new owner what its old

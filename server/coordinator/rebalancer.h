@@ -8,7 +8,8 @@
 // moves at most that often by itself, however its load changes. For as long nothing is judged after a measure has
 // fallen below its minimum: what a pause of training would move, its end would move back.
 //
-// Nothing of it is saved: what it has planned is a plan as any other, and another life of the coordinator judges anew.
+// Nothing of it is saved: its moves are plans like an operator's, which the coordinator keeps, but a coordinator that
+// was started again has measured no loads, and knows no shard that rests.
 //
 // Not thread-safe: belongs to the Membership. Memory is bounded by the configured number of shards.
 #pragma once

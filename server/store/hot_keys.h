@@ -38,8 +38,9 @@ class HotKeys {
     Sample(&sampler, table, keys, count);
   }
 
-  // Judges what has come since the last judgement, if that is long enough ago and was enough. About once a second; a
-  // shard of which it was not called for kWindowMaxMs, as another ps had it, begins anew.
+  // Judges what has come since the last judgement, if that is long enough ago and was enough. To be called
+  // about once a second. If the last call for this shard is more than kWindowMaxMs ago, as another ps had it since, the
+  // window starts empty.
   void Measure(ShardId shard, int64_t now_ms);
   // Forgets what was judged of all other shards. `owned`: ascending.
   void Keep(std::span<const ShardId> owned);

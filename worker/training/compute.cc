@@ -119,16 +119,16 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   if (!on_host) {
     backend_->CopyOut(samples * sizeof(float), to, predictions);
     backend_->CopyOut(sizeof(double), loss, loss_.data());
-    const size_t logits = Ranks() ? samples * model_->OutputsOf(samples) : 0;
+    const size_t logits = NeedsLogits() ? samples * model_->OutputsOf(samples) : 0;
     if (logits > 0) backend_->CopyOut(logits * sizeof(float), model_->logits(), logits_.Resize(logits));
   }
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
   return loss_[0];
 }
 
-bool Compute::Ranks() const {
+bool Compute::NeedsLogits() const {
   const EvaluationMetrics::Kind kind = model_->metrics_kind();
-  return kind == EvaluationMetrics::Kind::kRetrieval ||
+  return model_->plan().multitask.has_value() || kind == EvaluationMetrics::Kind::kRetrieval ||
          (kind == EvaluationMetrics::Kind::kMulticlass && model_->plan().outputs > EvaluationMetrics::kTopK);
 }
 
@@ -137,7 +137,8 @@ EvaluationMetrics::Details Compute::DetailsOf(const Batch& batch) const {
   if (!batch.groups.empty()) details.groups = batch.groups.data();
   details.weights = batch.weights_or_null();
   details.classes = model_->OutputsOf(batch.size);
-  if (Ranks()) details.logits = backend_->on_host() ? model_->logits() : logits_.data();
+  if (model_->plan().multitask.has_value()) details.label_weights = batch.label_weights.data();
+  if (NeedsLogits()) details.logits = backend_->on_host() ? model_->logits() : logits_.data();
   return details;
 }
 

@@ -52,8 +52,8 @@ class Compute {
   EvaluationMetrics::Details DetailsOf(const Batch& batch) const;
 
  private:
-  // Whether metrics rank a sample's logits.
-  bool Ranks() const;
+  // Whether metrics need a sample's logits: to rank them, or as the outputs of several labels.
+  bool NeedsLogits() const;
   // Sets the pointers to the batch's parameters, and queues what must be copied for them.
   void Take(const BatchPipeline::Item& item, const Parameters& parameters);
   // Room on the device for so many floats.
@@ -73,7 +73,7 @@ class Compute {
   std::shared_ptr<StepOutputs> started_;   // Null: no step is under way.
   std::shared_ptr<StepOutputs> finished_;  // Of the last step.
   kernels::ScratchArray<double> loss_;     // In the host's memory, of Predict.
-  kernels::ScratchArray<float> logits_;    // In the host's memory, of a device's last Predict, if they are ranked.
+  kernels::ScratchArray<float> logits_;    // In the host's memory, of a device's last Predict, if needed.
   // Empty if the backend works on the host's memory.
   kernels::ScratchArray<float> dense_;           // The dense values, laid as Parameters has them.
   kernels::ScratchArray<float> device_outputs_;  // Laid as those on the host.

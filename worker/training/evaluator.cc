@@ -1,15 +1,16 @@
 #include "worker/training/evaluator.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "worker/client/client.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
-#include "worker/training/label_logits.h"
 #include "worker/training/parameters.h"
 
 namespace lodestone::worker {
@@ -20,6 +21,14 @@ constexpr uint64_t kBatchSize = 2048;
 constexpr uint64_t kReadAheadSpread = 4;
 
 }  // namespace
+
+void WarnOfMissingLabels(const EvaluationMetrics::Result& result) {
+  for (const std::string& label : result.missing_labels) {
+    LODESTONE_LOG(WARN, "evaluator",
+                  "no evaluated sample has the label, or none that weighs anything label={} samples={}", label,
+                  result.samples);
+  }
+}
 
 absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
     const Dataset& data, uint64_t samples, const std::function<void(uint64_t samples)>& on_progress) {
@@ -45,7 +54,6 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
       {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
        .backend = context_.model->backend()});
   EvaluationMetrics metrics = context_.model->NewMetrics();
-  LabelLogits label_logits(context_.model);
   std::vector<float> predictions;
   uint64_t done = 0;
   while (true) {
@@ -61,9 +69,7 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
     predictions.resize(batch.size);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
                                context_.compute->Predict(*item, *context_.parameters, predictions.data()));
-    EvaluationMetrics::Details details = context_.compute->DetailsOf(batch);
-    LODESTONE_RETURN_IF_ERROR(label_logits.SetIn(batch, &details));
-    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss, details);
+    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss, context_.compute->DetailsOf(batch));
     done += batch.size;
     pipeline.Release();
     on_progress(done);

@@ -26,4 +26,7 @@ class Evaluator {
   const TrainingContext context_;
 };
 
+// Warns, naming it, of each label that no evaluated sample has.
+void WarnOfMissingLabels(const EvaluationMetrics::Result& result);
+
 }  // namespace lodestone::worker

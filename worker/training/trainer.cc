@@ -8,7 +8,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -21,6 +20,7 @@
 #include "worker/training/clock_gate.h"
 #include "worker/training/compute.h"
 #include "worker/training/parameters.h"
+#include "worker/training/push_tally.h"
 #include "worker/training/range_feed.h"
 #include "worker/training/validator.h"
 
@@ -49,14 +49,6 @@ HistogramMetric stage_metrics[kStages] = {
     {kStepStage, kStepStages, {{"stage", kStageNames[2]}}},
     {kStepStage, kStepStages, {{"stage", kStageNames[3]}}},
 };
-HistogramMetric staleness_metric("lodestone_worker_staleness_pushes",
-                                 "Pushes by others between the reading of values and the push computed from them.", {},
-                                 Histogram::Of::kNumbers);
-HistogramMetric delay_metric("lodestone_worker_delay_updates",
-                             "Updates, own and others', between the reading of values and the application of the push "
-                             "computed from them, of the table that had most.",
-                             {}, Histogram::Of::kNumbers);
-CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
 
 // How many batches' rows are read ahead at most: of synchronous steps one, which is of the same step; with tokens so
 // many that the gradients are not too old when they come.
@@ -86,90 +78,13 @@ uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) 
 
 }  // namespace
 
-// The outcomes of the pushes so far.
-class Trainer::Tally {
- public:
-  struct Counts {
-    uint64_t acknowledged = 0;
-    uint64_t refused = 0;     // By a table's guard.
-    uint64_t late = 0;        // Contributions to steps that had been applied,
-    uint64_t duplicates = 0;  // and those that another worker had brought.
-    // Of the table with the greatest delay in each push: the others' updates, and all.
-    double staleness_sum = 0;
-    double delay_sum = 0;
-    absl::Status error;  // The first.
-  };
-
-  // `all_count`: a push that is refused is an error.
-  Tally(const std::vector<TableHandle>& tables, uint32_t shards, bool all_count)
-      : first_(tables.data()), all_count_(all_count), delays_(tables.size()), applied_(shards, 0) {
-    for (const TableHandle& table : tables) names_.push_back(table.spec.name());
-  }
-
-  void Add(const Client::PushResult& result) {
-    MutexLock lock(&mu_);
-    // A step without one of its batches is never applied.
-    if (absl::IsOutOfRange(result.status) && !all_count_) {
-      refused_metric.Add(1);
-      if (++counts_.refused == 1) LODESTONE_LOG(WARN, "trainer", "a push was refused: {}", result.status.ToString());
-      return;
-    }
-    if (!result.status.ok()) {
-      if (counts_.error.ok()) counts_.error = result.status;
-      return;
-    }
-    Delay greatest;
-    for (const PushDelay& of : result.delays) {
-      delays_[static_cast<size_t>(of.table - first_)].Add(of.delay.own, of.delay.others);
-      if (of.delay.all() > greatest.all()) greatest = of.delay;
-    }
-    staleness_metric.ObserveNumber(greatest.others);
-    delay_metric.ObserveNumber(greatest.all());
-    for (const auto& [shard, version] : result.applied) applied_[shard] = std::max(applied_[shard], version);
-    ++counts_.acknowledged;
-    counts_.late += result.late;
-    counts_.duplicates += result.duplicate;
-    counts_.staleness_sum += greatest.others;
-    counts_.delay_sum += greatest.all();
-  }
-  // By shard, the newest version that a push of this worker became.
-  ShardVersions Applied() {
-    MutexLock lock(&mu_);
-    return applied_;
-  }
-  // By table, in their order, of those that have been measured.
-  std::vector<DelaySummary> Delays() {
-    std::vector<DelaySummary> summaries;
-    MutexLock lock(&mu_);
-    for (size_t t = 0; t < delays_.size(); ++t) {
-      if (delays_[t].pushes() > 0) summaries.push_back(delays_[t].Summarize(names_[t]));
-    }
-    return summaries;
-  }
-  Counts Get() {
-    MutexLock lock(&mu_);
-    return counts_;
-  }
-
- private:
-  // Pushes may end after the job, and its tables, are gone: only the address is used.
-  const TableHandle* const first_;
-  const bool all_count_;
-  std::vector<std::string> names_;
-
-  Mutex mu_;
-  Counts counts_ ABSL_GUARDED_BY(mu_);
-  std::vector<DelayCounts> delays_ ABSL_GUARDED_BY(mu_);  // Beside names_.
-  ShardVersions applied_ ABSL_GUARDED_BY(mu_);
-};
-
 Trainer::Trainer(const TrainingContext& context)
     : context_(context),
       order_(StepOrderOf(context.model->tables())),
       prefetch_max_(PrefetchMax(*context.config, order_)),
       lead_(prefetch_max_, PushesInFlightMax(*context.config, order_), DelayMax(*context.config, order_)),
       push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0 && !lead_.lead().waits),
-      tally_(std::make_shared<Tally>(*context.tables, context.client->shard_map()->shards(), order_.has_sync())) {
+      tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(), order_.has_sync())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -245,7 +160,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
   }
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
-  const Tally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   result.samples_total = ranges == nullptr ? samples_total : samples_;
   result.stopped_early = !result.stopped && context_.client->StopsEarly() &&
@@ -297,8 +212,8 @@ void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
 uint64_t Trainer::PositionAfter(const BatchPipeline::Assignment& of, size_t samples) const {
   if (context_.ranges == nullptr) return samples_ + samples;
   const double share = static_cast<double>(of.number + 1) / static_cast<double>(plan_batches_);
-  return static_cast<uint64_t>(share *
-                               static_cast<double>(plan_samples_));  // Batches are of one size, give or take one.
+  // Batches are of one size, give or take one.
+  return static_cast<uint64_t>(share * static_cast<double>(plan_samples_));
 }
 
 uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
@@ -309,7 +224,7 @@ uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
 
 absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
   LODESTONE_RETURN_IF_ERROR(context_.client->Health());
-  const Tally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   const int64_t refresh_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged, item));
@@ -377,7 +292,7 @@ v1::ConsistencyProgress Trainer::Observed() const {
   if (order_.kind_case() == v1::Consistency::KIND_NOT_SET) return observed;
   if (gate_ != nullptr) observed = gate_->Observed();
   observed.set_kind(InWords(order_));
-  const Tally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = tally_->Get();
   observed.set_late(counts.late);
   observed.set_duplicates(counts.duplicates);
   if (order_.has_sync() && context_.ranges != nullptr) observed.set_waited_seconds(context_.ranges->waited_seconds());

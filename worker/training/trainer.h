@@ -34,6 +34,7 @@
 namespace lodestone::worker {
 
 class ClockGate;
+class PushTally;
 
 class Trainer {
  public:
@@ -65,8 +66,6 @@ class Trainer {
  private:
   // Gives the batches: those of `ranges`, or else of `batches`, each once it may be begun.
   BatchPipeline::Source SourceOf(EpochBatches* batches);
-
-  class Tally;  // Of pushes; their callbacks share it.
 
   // A step whose gradients are to be pushed.
   struct Computed {
@@ -109,10 +108,10 @@ class Trainer {
   const v1::Consistency order_;  // StepOrderOf the tables.
   const uint32_t prefetch_max_;  // Batches, by configuration and order_.
   LeadControl lead_;
-  const bool push_later_;  // While the next step is computed.
-  const std::shared_ptr<Tally> tally_;
-  std::shared_ptr<ClockGate> gate_;  // Null: staleness is not bounded. Shared with the callbacks of pushes.
-  Clock dense_lowest_ = 0;           // The others' lowest clock when the dense values were pulled last.
+  const bool push_later_;                   // While the next step is computed.
+  const std::shared_ptr<PushTally> tally_;  // The callbacks of pushes share it.
+  std::shared_ptr<ClockGate> gate_;         // Null: staleness is not bounded. Shared with the callbacks of pushes.
+  Clock dense_lowest_ = 0;                  // The others' lowest clock when the dense values were pulled last.
   std::vector<const TableHandle*> row_tables_;
 
   uint64_t steps_ = 0;

@@ -15,7 +15,7 @@
 #include "worker/report/results.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
-#include "worker/training/label_logits.h"
+#include "worker/training/evaluator.h"
 #include "worker/training/parameters.h"
 
 namespace lodestone::worker {
@@ -230,7 +230,6 @@ void Validator::FillItem(size_t begin, size_t count) {
 
 absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
   EvaluationMetrics metrics = context_.model->NewMetrics();
-  LabelLogits label_logits(context_.model);
   std::vector<float> predictions;
   for (size_t at = 0; at < frozen_->samples.size(); at += kValidationBatchSize) {
     if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during a validation");
@@ -241,9 +240,7 @@ absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
     predictions.resize(count);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
                                frozen_->compute.Predict(frozen_->item, frozen_->parameters, predictions.data()));
-    EvaluationMetrics::Details details = frozen_->compute.DetailsOf(batch);
-    LODESTONE_RETURN_IF_ERROR(label_logits.SetIn(batch, &details));
-    metrics.Add(count, predictions.data(), batch.labels.data(), loss, details);
+    metrics.Add(count, predictions.data(), batch.labels.data(), loss, frozen_->compute.DetailsOf(batch));
   }
   return metrics.Finish();
 }

@@ -242,7 +242,7 @@ TEST_F(RebalancerTest, WhileAServerIsAwayNothingIsJudged) {
   away_.clear();
   Join(1);
   Pass(kSustainedMs);
-  EXPECT_EQ(Moves(), 0) << "it begins anew";
+  EXPECT_EQ(Moves(), 0) << "sustained_ms counts from the return of the ps";
   Pass(2 * kStepMs);
   EXPECT_GT(Moves(), 0);
 }

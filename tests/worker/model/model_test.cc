@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/flush_denormals.h"
+#include "tests/worker/model/model_instance.h"
 
 namespace lodestone::worker {
 namespace {
@@ -117,60 +118,41 @@ KeyedBatch BatchOf(const Case& c) {
   return keyed;
 }
 
-// A model on a batch with made-up parameters.
-struct Instance {
-  std::unique_ptr<Model> model;
-  KeyedBatch batch;
-  std::vector<std::vector<float>> values;
-  std::vector<std::vector<float>> gradients;
-  ParameterPointers parameters;
-  GradientPointers outputs;
-
-  explicit Instance(const Case& c) : Instance(c, ConfigOf(c)) {}
-  Instance(const Case& c, const v1::Config& config) : batch(BatchOf(c)) {
-    auto created = Model::Create(config, SchemaOf(c));
-    EXPECT_TRUE(created.ok()) << created.status();
-    model = *std::move(created);
-    uint64_t n = 0;
-    for (const v1::TableSpec& table : model->tables()) {
-      size_t size = batch.keys.size() * table.embedding().dim();
-      if (table.has_dense()) {
-        size = 1;
-        for (uint64_t dim : table.dense().dims()) size *= dim;
-      }
-      std::vector<float>& v = values.emplace_back(size);
-      // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
-      // and the products beside them mostly below 1.
-      const bool bias = table.name().ends_with("/bias") && !table.name().starts_with("cross/");
-      const float range = !table.name().ends_with("/weight")     ? 0.7f
-                          : table.dense().dims(1) == c.outputs() ? 1.0f
-                          // The smaller the sums, the steeper their normalisation.
-                          : c.layer_norm ? 2.0f
-                                         : 0.3f;
-      for (float& x : v) x = bias ? 2.0f : Uniform(n, -range, range), ++n;
-      if (bias) v[0] = -2;
-      // The rows of a field's keys keep away from one another in each element, so that no difference quotient crosses
-      // the kink of the largest: by 0.31 at least, of which it goes 0.25.
-      const uint32_t dim = table.embedding().dim();
-      for (size_t i = 0; dim > 0 && !c.pooling.empty() && i < size; ++i) {
-        const uint64_t place = (batch.keys[i / dim] % 100 + i % dim) % 3;
-        const float middle = c.type == ModelConfig::DLRM ? 0.5f : 0.0f;  // What it multiplies shall not be too small.
-        v[i] = middle + 0.35f * (static_cast<float>(place) - 1) + 0.02f * Uniform(10'000 + i, -1, 1);
-      }
-      gradients.emplace_back(size, std::nanf(""));
-    }
-    for (size_t t = 0; t < values.size(); ++t) {
-      parameters.push_back(values[t].data());
-      outputs.push_back(gradients[t].data());
-    }
+// Draws from `n` on.
+void FillValues(const Case& c, const v1::TableSpec& table, const KeyedBatch& batch, uint64_t* n,
+                std::vector<float>* values) {
+  // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
+  // and the products beside them mostly below 1.
+  const bool bias = table.name().ends_with("/bias") && !table.name().starts_with("cross/");
+  const float range = !table.name().ends_with("/weight")     ? 0.7f
+                      : table.dense().dims(1) == c.outputs() ? 1.0f
+                      // The smaller the sums, the steeper their normalisation.
+                      : c.layer_norm ? 2.0f
+                                     : 0.3f;
+  std::vector<float>& v = *values;
+  for (float& x : v) x = bias ? 2.0f : Uniform(*n, -range, range), ++*n;
+  if (bias) v[0] = -2;
+  // The rows of a field's keys keep away from one another in each element, so that no difference quotient crosses
+  // the kink of the largest: by 0.31 at least, of which it goes 0.25.
+  const uint32_t dim = table.embedding().dim();
+  for (size_t i = 0; dim > 0 && !c.pooling.empty() && i < v.size(); ++i) {
+    const uint64_t place = (batch.keys[i / dim] % 100 + i % dim) % 3;
+    const float middle = c.type == ModelConfig::DLRM ? 0.5f : 0.0f;  // What it multiplies shall not be too small.
+    v[i] = middle + 0.35f * (static_cast<float>(place) - 1) + 0.02f * Uniform(10'000 + i, -1, 1);
   }
+}
+
+struct Instance : ModelInstance {
+  explicit Instance(const Case& c) : Instance(c, ConfigOf(c)) {}
+  Instance(const Case& c, const v1::Config& config)
+      : ModelInstance(
+            config, SchemaOf(c), BatchOf(c), kSeed,
+            [&c, n = uint64_t{0}](const v1::TableSpec& table, const KeyedBatch& batch,
+                                  std::vector<float>* values) mutable { FillValues(c, table, batch, &n, values); }) {}
 
   // What Gradients differentiates, by dropout's own seed.
   double Objective(const Case& c) {
-    std::vector<std::vector<float>> unused = gradients;
-    GradientPointers pointers;
-    for (std::vector<float>& g : unused) pointers.push_back(g.data());
-    double value = model->Gradients(batch, parameters, kSeed, pointers) / kSamples;
+    double value = ModelInstance::Objective();
     for (size_t t = model->dense_table_count(); t < values.size(); ++t) {
       const size_t dim = values[t].size() / batch.keys.size();
       std::vector<double> counts(batch.keys.size(), c.l2_per == ModelConfig::BATCH ? 1 : 0);
@@ -188,7 +170,7 @@ class GradientTest : public testing::TestWithParam<Case> {};
 TEST_P(GradientTest, EqualsTheDifferenceQuotientOfTheLoss) {
   Instance setup(GetParam());
   SCOPED_TRACE(absl::StrCat("seed ", kSeed));
-  setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs);
+  setup.Gradients();
   // The fourth-order quotient (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Truncation is h^4 / 30 f^(5) < 1e-6 here. A
   // loss is a sum of fewer than 64 products of total magnitude below 8, in float: its error is below 64 * 8 * 2^-24,
   // and the quotient multiplies it by at most 18 / 12h.
@@ -221,7 +203,7 @@ TEST_P(GradientTest, TellsThePredictionsThatTheLossIsOf) {
     Instance setup(c), silent(c);
     std::vector<float> told(kSamples, std::nanf("")), predicted(kSamples);
     const double loss = setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs, told.data());
-    EXPECT_EQ(loss, silent.model->Gradients(silent.batch, silent.parameters, kSeed, silent.outputs));
+    EXPECT_EQ(loss, silent.Gradients());
     EXPECT_EQ(setup.gradients, silent.gradients);
     for (const float prediction : told) EXPECT_TRUE(std::isfinite(prediction));
     setup.model->Predict(setup.batch, setup.parameters, predicted.data());
@@ -233,10 +215,10 @@ TEST_P(GradientTest, TellsThePredictionsThatTheLossIsOf) {
 
 TEST_P(GradientTest, IsTheSameToTheBitTwice) {
   Instance a(GetParam()), b(GetParam());
-  const double loss = a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs);
-  EXPECT_EQ(loss, b.model->Gradients(b.batch, b.parameters, kSeed, b.outputs));
+  const double loss = a.Gradients();
+  EXPECT_EQ(loss, b.Gradients());
   EXPECT_EQ(a.gradients, b.gradients);
-  EXPECT_EQ(loss, a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs));
+  EXPECT_EQ(loss, a.Gradients());
   EXPECT_EQ(a.gradients, b.gradients);
 }
 
@@ -375,8 +357,7 @@ TEST(Model, AFieldOfOneKeyIsWhatItIsWithoutPooling) {
   a.model->Predict(a.batch, a.parameters, x.data());
   b.model->Predict(b.batch, b.parameters, y.data());
   EXPECT_EQ(x, y);
-  EXPECT_EQ(a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs),
-            b.model->Gradients(b.batch, b.parameters, kSeed, b.outputs));
+  EXPECT_EQ(a.Gradients(), b.Gradients());
   // The terms' gradients of a row are added up in another order.
   for (size_t t = 0; t < a.gradients.size(); ++t) {
     for (size_t i = 0; i < a.gradients[t].size(); ++i) {

@@ -11,6 +11,7 @@
 #include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/model/model_instance.h"
 #include "worker/model/model.h"
 #include "worker/model/model_description.h"
 
@@ -90,47 +91,19 @@ Batch LabelsBatch(bool fields = true) {
   return batch;
 }
 
-struct LabelsInstance {
-  explicit LabelsInstance(const v1::Config& config, bool fields = true) {
-    batch.batch = LabelsBatch(fields);
-    KeyIndexer().Index(&batch);
-    auto created = Model::Create(config, LabelsSchema(fields));
-    EXPECT_TRUE(created.ok()) << created.status();
-    model = *std::move(created);
-    uint64_t n = 10'000;
-    for (const v1::TableSpec& table : model->tables()) {
-      size_t size = batch.keys.size() * table.embedding().dim();
-      if (table.has_dense()) {
-        size = 1;
-        for (const uint64_t dim : table.dense().dims()) size *= dim;
-      }
-      std::vector<float>& v = values.emplace_back(size);
-      for (float& x : v) x = LabelsUniform(n++, -0.8f, 0.8f);
-      gradients.emplace_back(size, std::nanf(""));
-    }
-    for (size_t t = 0; t < values.size(); ++t) {
-      parameters.push_back(values[t].data());
-      outputs.push_back(gradients[t].data());
-    }
-  }
+KeyedBatch LabelsKeyedBatch(bool fields) {
+  KeyedBatch keyed{.batch = LabelsBatch(fields)};
+  KeyIndexer().Index(&keyed);
+  return keyed;
+}
 
-  double Objective() {
-    std::vector<std::vector<float>> unused = gradients;
-    GradientPointers pointers;
-    for (std::vector<float>& g : unused) pointers.push_back(g.data());
-    return model->Gradients(batch, parameters, kLabelsSeed, pointers) / kLabelsSamples;
-  }
-  const std::vector<float>& GradientOf(const std::string& table) const {
-    return gradients[model->plan().TableIndex(table)];
-  }
-  void Compute() { model->Gradients(batch, parameters, kLabelsSeed, outputs); }
-
-  std::unique_ptr<Model> model;
-  KeyedBatch batch;
-  std::vector<std::vector<float>> values;
-  std::vector<std::vector<float>> gradients;
-  ParameterPointers parameters;
-  GradientPointers outputs;
+struct LabelsInstance : ModelInstance {
+  explicit LabelsInstance(const v1::Config& config, bool fields = true)
+      : ModelInstance(
+            config, LabelsSchema(fields), LabelsKeyedBatch(fields), kLabelsSeed,
+            [n = uint64_t{10'000}](const v1::TableSpec&, const KeyedBatch&, std::vector<float>* values) mutable {
+              for (float& x : *values) x = LabelsUniform(n++, -0.8f, 0.8f);
+            }) {}
 };
 
 TEST(Multitask, GradientsEqualTheDifferenceQuotientsOfTheLoss) {
@@ -142,7 +115,7 @@ TEST(Multitask, GradientsEqualTheDifferenceQuotientsOfTheLoss) {
         v1::Config config = LabelsConfig(structure);
         config.mutable_model()->set_dropout(dropout);
         LabelsInstance setup(config, fields);
-        setup.Compute();
+        setup.Gradients();
         // The fourth-order quotient's truncation is below h^4 / 30 f^(5), of losses whose logits move by less than 2 h.
         // A loss is a sum of fewer than 64 products of total magnitude below 8.
         constexpr double h = 1.0 / 64;
@@ -197,9 +170,9 @@ TEST(Multitask, ALabelThatIsMissingOrHasNoWeightTrainsNothing) {
     (*weightless_config.mutable_model()->mutable_multitask()->mutable_loss_weights())["conversion"] = 0;
     LabelsInstance weightless(weightless_config);
     std::fill_n(missing.batch.batch.label_weights.begin() + 2 * kLabelsSamples, kLabelsSamples, 0.0f);
-    all.Compute();
-    missing.Compute();
-    weightless.Compute();
+    all.Gradients();
+    missing.Gradients();
+    weightless.Gradients();
     EXPECT_THAT(missing.GradientOf("tower/2/0/weight"), Each(0));
     EXPECT_EQ(missing.GradientOf("bias")[2], 0);
     if (structure == MultitaskConfig::MMOE) {

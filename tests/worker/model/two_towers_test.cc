@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/data/memory_dataset.h"
+#include "tests/worker/model/model_instance.h"
 #include "worker/model/candidates.h"
 #include "worker/model/model.h"
 #include "worker/model/model_description.h"
@@ -93,44 +94,20 @@ Batch RawBatch(bool pooled) {
   return batch;
 }
 
-struct TowersInstance {
-  explicit TowersInstance(const v1::Config& config, bool pooled = false, const ItemShares* shares = nullptr) {
-    batch.batch = RawBatch(pooled);
-    EXPECT_TRUE(FillCandidates(/*item_field=*/1, /*field_count=*/4, shares, &batch.batch).ok());
-    KeyIndexer().Index(&batch);
-    auto created = Model::Create(config, TowersSchema(pooled));
-    EXPECT_TRUE(created.ok()) << created.status();
-    model = *std::move(created);
-    uint64_t n = 10'000;
-    for (const v1::TableSpec& table : model->tables()) {
-      size_t size = batch.keys.size() * table.embedding().dim();
-      if (table.has_dense()) {
-        size = 1;
-        for (const uint64_t dim : table.dense().dims()) size *= dim;
-      }
-      std::vector<float>& v = values.emplace_back(size);
-      for (float& x : v) x = TowersUniform(n++, -0.8f, 0.8f);
-      gradients.emplace_back(size, std::nanf(""));
-    }
-    for (size_t t = 0; t < values.size(); ++t) {
-      parameters.push_back(values[t].data());
-      outputs.push_back(gradients[t].data());
-    }
-  }
+KeyedBatch TowersKeyedBatch(bool pooled, const ItemShares* shares) {
+  KeyedBatch keyed{.batch = RawBatch(pooled)};
+  EXPECT_TRUE(FillCandidates(/*item_field=*/1, /*field_count=*/4, shares, &keyed.batch).ok());
+  KeyIndexer().Index(&keyed);
+  return keyed;
+}
 
-  double Objective() {
-    std::vector<std::vector<float>> unused = gradients;
-    GradientPointers pointers;
-    for (std::vector<float>& g : unused) pointers.push_back(g.data());
-    return model->Gradients(batch, parameters, kTowersSeed, pointers) / kTowersSamples;
-  }
-
-  std::unique_ptr<Model> model;
-  KeyedBatch batch;
-  std::vector<std::vector<float>> values;
-  std::vector<std::vector<float>> gradients;
-  ParameterPointers parameters;
-  GradientPointers outputs;
+struct TowersInstance : ModelInstance {
+  explicit TowersInstance(const v1::Config& config, bool pooled = false, const ItemShares* shares = nullptr)
+      : ModelInstance(
+            config, TowersSchema(pooled), TowersKeyedBatch(pooled, shares), kTowersSeed,
+            [n = uint64_t{10'000}](const v1::TableSpec&, const KeyedBatch&, std::vector<float>* values) mutable {
+              for (float& x : *values) x = TowersUniform(n++, -0.8f, 0.8f);
+            }) {}
 };
 
 ItemShares SomeShares() {
@@ -150,7 +127,7 @@ TEST(TwoTowers, GradientsEqualTheDifferenceQuotientsOfTheLoss) {
         config.mutable_model()->set_dropout(dropout);
         config.mutable_model()->mutable_two_tower()->set_normalize(normalizes);
         TowersInstance setup(config, pooled, &shares);
-        setup.model->Gradients(setup.batch, setup.parameters, kTowersSeed, setup.outputs);
+        setup.Gradients();
         // As in model_test: the fourth-order quotient's truncation is below h^4 / 30 f^(5), of a softmax whose scores
         // are up to 2 a difference of h in a weight. A loss is a sum of fewer than 64 products of total magnitude
         // below 16.

@@ -160,7 +160,7 @@ TEST_P(MultitaskTrainingTest, HeldOutSamplesWithoutAnyLabelHaveALossThatIsNoNumb
   EXPECT_THAT(warnings, Contains(HasSubstr("label=conversion samples=100")));
   ASSERT_EQ(results_.size(), 1u);
   EXPECT_EQ(results_[0].judged_by().name(), "loss");
-  EXPECT_TRUE(std::isnan(results_[0].judged_by().value())) << "0 would be the best for good";
+  EXPECT_TRUE(std::isnan(results_[0].judged_by().value())) << "0 would stay the best result";
 }
 
 TEST_P(MultitaskTrainingTest, AMetricThatThereIsNotIsRefused) {
