@@ -12,6 +12,7 @@
 #include "common/telemetry/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda.h"
 #include "tests/worker/client/fake_client.h"
 #include "tests/worker/data/memory_dataset.h"
 #include "worker/training/job.h"
@@ -124,6 +125,19 @@ TEST_P(MultitaskTrainingTest, LearnsRelatedLabelsOfWhichOneIsMostlyMissing) {
               0.1 * Of(*summary->test, "conversion/loss"))
       << "about a half of the samples have a conversion";
   EXPECT_EQ(summary->test->samples, 1000u);
+}
+
+// A device's outputs come to the host's memory for the metrics.
+TEST_P(MultitaskTrainingTest, LearnsOnADeviceToo) {
+  const auto cuda = kernels::CreateCuda({});
+  if (!cuda.ok()) GTEST_SKIP() << "cuda: " << cuda.status().message();
+  config_.mutable_train()->mutable_validate();
+  const auto summary = RunJob(config_, &client_, data_, &time_, &stop_, /*results=*/nullptr, cuda->get());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_GT(Of(*summary->test, "click/auc"), 0.99);
+  EXPECT_GT(Of(*summary->test, "conversion/auc"), 0.95);
+  ASSERT_FALSE(results_.empty());
+  EXPECT_NEAR(results_.back().judged_by().value(), summary->test->loss, 1e-5) << "the last validation is of the end";
 }
 
 TEST_P(MultitaskTrainingTest, ValidationsAreJudgedByTheLoss) {
