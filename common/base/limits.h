@@ -103,6 +103,7 @@ inline constexpr size_t kSecretFileBytesMax = 1 << 20;  // Of a file of tokens, 
 inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;                // Distinct keys of one batch.
 inline constexpr uint64_t kLineBytesMax = 16 << 20;                  // Length of a line of a data file.
 inline constexpr uint32_t kClassesMax = 65536;                       // Classes of a softmax.
+inline constexpr size_t kLabelsMax = 64;                             // Labels of a multitask model.
 inline constexpr uint64_t kParquetFooterBytesMax = 256 << 20;        // Metadata of a Parquet file.
 inline constexpr uint64_t kParquetPageBytesMax = uint64_t{1} << 30;  // A page of it, unpacked.
 inline constexpr uint64_t kParquetPageHeaderBytesMax = 1 << 20;      // What comes before a page.

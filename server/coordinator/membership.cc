@@ -14,10 +14,10 @@
 namespace lodestone::server {
 namespace {
 
-// Of a validation: a result without versions and metrics; and its metrics, up to six for each of 64 labels
-// (worker/model/multitask.h), or some of one, each named after the label's column.
+// Of a validation: a result without versions and metrics; and its metrics, up to six for each of several labels, or
+// some of one, each named after the label's column.
 constexpr size_t kValidationBytesMax = 2048;
-constexpr int kValidationMetricsMax = 400;
+constexpr int kValidationMetricsMax = 6 * static_cast<int>(limits::kLabelsMax) + 16;
 constexpr size_t kValidationMetricBytesMax = 320;
 
 // INVALID_ARGUMENT if what a worker reports of validations is more than is to be kept.

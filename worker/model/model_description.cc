@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "worker/data/date_time.h"
@@ -115,8 +116,8 @@ absl::Status CheckMultitask(const v1::ModelDescription& description) {
     return BadDescription(absl::StrCat(multitask.experts(), " experts, and there are ", kExpertsMax, " at most"));
   }
   const int labels = description.data().labels_size();
-  if (labels > static_cast<int>(kLabelsMax)) {
-    return BadDescription(absl::StrCat(labels, " labels, and there are ", kLabelsMax, " at most"));
+  if (labels > static_cast<int>(limits::kLabelsMax)) {
+    return BadDescription(absl::StrCat(labels, " labels, and there are ", limits::kLabelsMax, " at most"));
   }
   if (labels < 2 || labels != static_cast<int>(description.outputs()) || labels != multitask.loss_weights_size()) {
     return BadDescription(absl::StrCat(labels, " labels, ", description.outputs(), " outputs and ",

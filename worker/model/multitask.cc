@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/limits.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "kernels/scratch_array.h"
@@ -205,9 +206,9 @@ absl::Status PlanMultitask(const v1::Config& whole, const Schema& schema, ModelP
   const v1::ModelConfig& model = whole.model();
   LODESTONE_RETURN_IF_ERROR(CheckFieldsOrNumbers(model, schema));
   if (model.hidden().empty()) return DoesNotFit(model, " needs hidden layers: name their widths in model.hidden");
-  if (schema.labels.size() > kLabelsMax) {
-    return DoesNotFit(
-        model, absl::StrCat(" takes ", kLabelsMax, " labels at most, and the samples have ", schema.labels.size()));
+  if (schema.labels.size() > limits::kLabelsMax) {
+    return DoesNotFit(model, absl::StrCat(" takes ", limits::kLabelsMax, " labels at most, and the samples have ",
+                                          schema.labels.size()));
   }
   const v1::MultitaskConfig& config = model.multitask();
   MultitaskPlan& multitask = plan->multitask.emplace();

@@ -8,7 +8,6 @@
 // x is the fields' embeddings beside the numeric features. Each head has a bias, and label_losses.h is its loss.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -17,9 +16,6 @@
 
 namespace lodestone::worker {
 
-// A tower, a gate and up to six metrics each; the coordinator (membership.cc) and the check of configurations know the
-// number too.
-inline constexpr size_t kLabelsMax = 64;
 inline constexpr uint32_t kExpertsMax = 256;  // As a configuration may have.
 
 // Adds tables "bottom/..." or "expert/E/..." and "gate/K/weight", "tower/K/...", "embedding", and their term.
