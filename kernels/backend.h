@@ -86,16 +86,15 @@ class Backend {
                            float* predictions, double* loss_sum) = 0;
 
   // embedding.h; the batch's arrays are in the backend's memory, the structs themselves are not.
-  virtual void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) = 0;
-  virtual void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) = 0;
-  virtual void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums,
-                                    float* out) = 0;
-  virtual void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                            const float* dout, float* drows) = 0;
-  virtual void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride,
+  virtual void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) = 0;
+  virtual void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) = 0;
+  virtual void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) = 0;
+  virtual void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                            const float* dout, GradientColumns drows) = 0;
+  virtual void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride,
                             size_t col, float* out) = 0;
   virtual void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride,
-                             size_t col, float* drows) = 0;
+                             size_t col, GradientColumns drows) = 0;
   virtual void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
                          float* out) = 0;
   virtual void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,

@@ -84,25 +84,25 @@ class CpuBackend final : public Backend {
     *loss_sum = cpu::SquaredLoss(rows, logits, labels, weights, dlogits, predictions);
   }
 
-  void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override {
+  void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) override {
     cpu::SparseLinear(batch, dim, rows, out);
   }
-  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) override {
+  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) override {
     cpu::SparseLinearBackward(batch, dim, dout, drows);
   }
-  void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) override {
+  void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) override {
     cpu::FactorizationMachine(batch, dim, rows, sums, out);
   }
-  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                    const float* dout, float* drows) override {
+  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                    const float* dout, GradientColumns drows) override {
     cpu::FactorizationMachineBackward(batch, dim, rows, sums, dout, drows);
   }
-  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride, size_t col,
                     float* out) override {
     cpu::GatherFields(batch, fields, dim, rows, stride, col, out);
   }
   void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
-                     float* drows) override {
+                     GradientColumns drows) override {
     cpu::ScatterFields(batch, fields, dim, dx, stride, col, drows);
   }
   void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,

@@ -59,15 +59,15 @@ class CudaBackend final : public Backend {
                    float* dlogits, float* predictions, double* loss_sum) override;
   void SquaredLoss(size_t rows, const float* logits, const float* labels, const float* weights, float* dlogits,
                    float* predictions, double* loss_sum) override;
-  void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override;
-  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) override;
-  void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) override;
-  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                    const float* dout, float* drows) override;
-  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+  void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) override;
+  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) override;
+  void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) override;
+  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                    const float* dout, GradientColumns drows) override;
+  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride, size_t col,
                     float* out) override;
   void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
-                     float* drows) override;
+                     GradientColumns drows) override;
   void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
                  float* out) override;
   void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,

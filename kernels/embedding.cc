@@ -33,16 +33,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE float Value(const SparseBatch& batch, size_t f) { return batch.value != nullptr ? batch.value[f] : 1.0f; }
 
 // A gathered dot product; four sums, since one would wait for each addition.
-HWY_INLINE float GatherDot(const SparseBatch& batch, size_t f, size_t end, const float* rows) {
+HWY_INLINE float GatherDot(const SparseBatch& batch, size_t f, size_t end, RowColumns rows) {
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (; f + 4 <= end; f += 4) {
-    for (size_t i = 0; i < 4; ++i) sum[i] += Value(batch, f + i) * rows[batch.row[f + i]];
+    for (size_t i = 0; i < 4; ++i) sum[i] += Value(batch, f + i) * rows.data[batch.row[f + i] * rows.stride];
   }
-  for (; f < end; ++f) sum[0] += Value(batch, f) * rows[batch.row[f]];
+  for (; f < end; ++f) sum[0] += Value(batch, f) * rows.data[batch.row[f] * rows.stride];
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
+void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) {
   for (size_t s = 0; s < batch.samples; ++s, out += dim) {
     const size_t begin = batch.offsets[s];
     const size_t end = batch.offsets[s + 1];
@@ -53,28 +53,28 @@ void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float
     ForLanes(dim, [&](auto d, size_t i) HWY_ATTR {
       auto sum = hn::LoadU(d, out + i);
       for (size_t f = begin; f < end; ++f) {
-        sum = hn::MulAdd(hn::Set(d, Value(batch, f)), hn::LoadU(d, rows + batch.row[f] * dim + i), sum);
+        sum = hn::MulAdd(hn::Set(d, Value(batch, f)), hn::LoadU(d, rows.data + batch.row[f] * rows.stride + i), sum);
       }
       hn::StoreU(sum, d, out + i);
     });
   }
 }
 
-void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) {
+void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) {
   for (size_t s = 0; s < batch.samples; ++s, dout += dim) {
     const size_t begin = batch.offsets[s];
     const size_t end = batch.offsets[s + 1];
     ForLanes(dim, [&](auto d, size_t i) HWY_ATTR {
       const auto gradient = hn::LoadU(d, dout + i);
       for (size_t f = begin; f < end; ++f) {
-        float* to = drows + batch.row[f] * dim + i;
+        float* to = drows.data + batch.row[f] * drows.stride + i;
         hn::StoreU(hn::MulAdd(hn::Set(d, Value(batch, f)), gradient, hn::LoadU(d, to)), d, to);
       }
     });
   }
 }
 
-void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) {
+void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) {
   for (size_t s = 0; s < batch.samples; ++s, sums += dim) {
     const size_t begin = batch.offsets[s];
     const size_t end = batch.offsets[s + 1];
@@ -83,7 +83,8 @@ void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* row
       auto sum = hn::Zero(d);
       auto squares = hn::Zero(d);
       for (size_t f = begin; f < end; ++f) {
-        const auto term = hn::Mul(hn::Set(d, Value(batch, f)), hn::LoadU(d, rows + batch.row[f] * dim + i));
+        const auto term =
+            hn::Mul(hn::Set(d, Value(batch, f)), hn::LoadU(d, rows.data + batch.row[f] * rows.stride + i));
         sum = hn::Add(sum, term);
         squares = hn::MulAdd(term, term, squares);
       }
@@ -94,8 +95,8 @@ void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* row
   }
 }
 
-void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                  const float* dout, float* drows) {
+void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                  const float* dout, GradientColumns drows) {
   for (size_t s = 0; s < batch.samples; ++s, sums += dim) {
     const size_t begin = batch.offsets[s];
     const size_t end = batch.offsets[s + 1];
@@ -103,9 +104,10 @@ void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const fl
       const auto sum = hn::LoadU(d, sums + i);
       for (size_t f = begin; f < end; ++f) {
         const float value = Value(batch, f);
-        const size_t at = batch.row[f] * dim + i;
-        const auto others = hn::NegMulAdd(hn::Set(d, value), hn::LoadU(d, rows + at), sum);
-        hn::StoreU(hn::MulAdd(hn::Set(d, dout[s] * value), others, hn::LoadU(d, drows + at)), d, drows + at);
+        const size_t row = batch.row[f];
+        const auto others = hn::NegMulAdd(hn::Set(d, value), hn::LoadU(d, rows.data + row * rows.stride + i), sum);
+        float* const to = drows.data + row * drows.stride + i;
+        hn::StoreU(hn::MulAdd(hn::Set(d, dout[s] * value), others, hn::LoadU(d, to)), d, to);
       }
     });
   }
@@ -125,25 +127,25 @@ HWY_INLINE void ForFields(size_t fields, size_t dim, const Body& body) {
   }
 }
 
-void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride, size_t col,
                   float* out) {
   for (size_t s = 0; s < batch.samples; ++s) {
     const size_t begin = batch.offsets[s];
     float* to = out + s * stride + col;
     ForFields(fields, dim, [&](auto d, size_t f, size_t i) HWY_ATTR {
-      const auto row = hn::LoadU(d, rows + batch.row[begin + f] * dim + i);
+      const auto row = hn::LoadU(d, rows.data + batch.row[begin + f] * rows.stride + i);
       hn::StoreU(hn::Mul(hn::Set(d, Value(batch, begin + f)), row), d, to + f * dim + i);
     });
   }
 }
 
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
-                   float* drows) {
+                   GradientColumns drows) {
   for (size_t s = 0; s < batch.samples; ++s) {
     const size_t begin = batch.offsets[s];
     const float* from = dx + s * stride + col;
     ForFields(fields, dim, [&](auto d, size_t f, size_t i) HWY_ATTR {
-      float* to = drows + batch.row[begin + f] * dim + i;
+      float* to = drows.data + batch.row[begin + f] * drows.stride + i;
       const auto gradient = hn::LoadU(d, from + f * dim + i);
       hn::StoreU(hn::MulAdd(hn::Set(d, Value(batch, begin + f)), gradient, hn::LoadU(d, to)), d, to);
     });
@@ -353,30 +355,30 @@ HWY_EXPORT(DotInteractionBackward);
 HWY_EXPORT(MixExperts);
 HWY_EXPORT(MixExpertsBackward);
 
-void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
+void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) {
   HWY_DYNAMIC_DISPATCH(SparseLinear)(batch, dim, rows, out);
 }
 
-void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) {
+void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) {
   HWY_DYNAMIC_DISPATCH(SparseLinearBackward)(batch, dim, dout, drows);
 }
 
-void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) {
+void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) {
   HWY_DYNAMIC_DISPATCH(FactorizationMachine)(batch, dim, rows, sums, out);
 }
 
-void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                  const float* dout, float* drows) {
+void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                  const float* dout, GradientColumns drows) {
   HWY_DYNAMIC_DISPATCH(FactorizationMachineBackward)(batch, dim, rows, sums, dout, drows);
 }
 
-void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride, size_t col,
                   float* out) {
   HWY_DYNAMIC_DISPATCH(GatherFields)(batch, fields, dim, rows, stride, col, out);
 }
 
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
-                   float* drows) {
+                   GradientColumns drows) {
   HWY_DYNAMIC_DISPATCH(ScatterFields)(batch, fields, dim, dx, stride, col, drows);
 }
 

@@ -10,6 +10,11 @@
 namespace lodestone::kernels {
 namespace {
 
+template <typename Element>
+__device__ inline Element& At(const ColumnsOf<Element>& rows, size_t row, size_t d) {
+  return rows.data[row * rows.stride + d];
+}
+
 __device__ inline float ValueOf(const float* value, size_t f) { return value != nullptr ? value[f] : 1.0f; }
 
 struct SparseLinearBody {
@@ -17,7 +22,7 @@ struct SparseLinearBody {
   const uint32_t* row;
   const float* value;
   size_t dim;
-  const float* rows;
+  RowColumns rows;
   float* out;
   template <typename Index>
   __device__ void operator()(Index i) const {
@@ -26,7 +31,7 @@ struct SparseLinearBody {
     const size_t end = offsets[s + 1];
     float sum = out[i];
 #pragma unroll 4
-    for (size_t f = offsets[s]; f < end; ++f) sum = fmaf(ValueOf(value, f), rows[row[f] * dim + d], sum);
+    for (size_t f = offsets[s]; f < end; ++f) sum = fmaf(ValueOf(value, f), At(rows, row[f], d), sum);
     out[i] = sum;
   }
 };
@@ -44,12 +49,12 @@ struct SparseLinearTerm {
 struct FactorizationMachineTerm {
   const float* value;
   size_t dim;
-  const float* rows;
+  RowColumns rows;
   const float* sums;
   const float* dout;
   __device__ float operator()(size_t s, size_t f, size_t row, size_t d) const {
     const float x = ValueOf(value, f);
-    return dout[s] * x * fmaf(-x, rows[row * dim + d], sums[s * dim + d]);
+    return dout[s] * x * fmaf(-x, At(rows, row, d), sums[s * dim + d]);
   }
 };
 
@@ -70,14 +75,14 @@ struct AtomicBody {
   const uint32_t* row;
   size_t dim;
   Term term;
-  float* drows;
+  GradientColumns drows;
   template <typename Index>
   __device__ void operator()(Index i) const {
     const Index s = i / static_cast<Index>(dim);
     const Index d = i - s * static_cast<Index>(dim);
     const size_t end = offsets[s + 1];
 #pragma unroll 4
-    for (size_t f = offsets[s]; f < end; ++f) atomicAdd(drows + row[f] * dim + d, term(s, f, row[f], d));
+    for (size_t f = offsets[s]; f < end; ++f) atomicAdd(&At(drows, row[f], d), term(s, f, row[f], d));
   }
 };
 
@@ -88,7 +93,7 @@ struct ChunkBody {
   size_t dim;
   Term term;
   float* partial;  // [chunks, dim]
-  float* drows;
+  GradientColumns drows;
   template <typename Index>
   __device__ void operator()(Index i) const {
     const Index c = i / static_cast<Index>(dim);
@@ -101,7 +106,7 @@ struct ChunkBody {
     const bool first = c == 0 || order.chunk_row[c - 1] != row;
     const bool last = c + 1 == order.chunks || order.chunk_row[c + 1] != row;
     if (first && last) {
-      drows[row * dim + d] += sum;
+      At(drows, row, d) += sum;
     } else {
       partial[i] = sum;
     }
@@ -110,7 +115,7 @@ struct ChunkBody {
 
 // One block per row with several chunks. Threads stand as [lanes of chunks][columns].
 __global__ void __launch_bounds__(kBlock)
-    LongRowsKernel(FeatureOrder order, size_t dim, const float* partial, float* drows) {
+    LongRowsKernel(FeatureOrder order, size_t dim, const float* partial, GradientColumns drows) {
   __shared__ float sums[kBlock];
   const unsigned columns = dim < kBlock ? static_cast<unsigned>(dim) : kBlock;
   const unsigned lanes = kBlock / columns;
@@ -128,7 +133,7 @@ __global__ void __launch_bounds__(kBlock)
       __syncthreads();
       if (lane == 0 && d < dim) {
         for (unsigned l = 1; l < lanes; ++l) sum += sums[l * columns + column];
-        drows[row * dim + d] += sum;
+        At(drows, row, d) += sum;
       }
       __syncthreads();  // Before `sums` is written again.
     }
@@ -137,7 +142,7 @@ __global__ void __launch_bounds__(kBlock)
 
 template <typename Term>
 void AddTerms(CudaBackend* backend, const char* operation, std::initializer_list<size_t> shape,
-              const SparseBatch& batch, size_t dim, const Term& term, float* drows) {
+              const SparseBatch& batch, size_t dim, const Term& term, GradientColumns drows) {
   if (dim == 0) return;
   if (batch.order == nullptr) {
     ForEach(backend, operation, shape, batch.samples * dim,
@@ -159,7 +164,7 @@ void AddTerms(CudaBackend* backend, const char* operation, std::initializer_list
 // `lanes` threads per sample, a power of two up to a warp.
 __global__ void __launch_bounds__(kBlock)
     FactorizationMachineKernel(size_t samples, const uint32_t* offsets, const uint32_t* row, const float* value,
-                               size_t dim, unsigned lanes, const float* rows, float* sums, float* out) {
+                               size_t dim, unsigned lanes, RowColumns rows, float* sums, float* out) {
   const unsigned lane = threadIdx.x % lanes;
   // All threads of a warp go round together, since all take part in the sums across lanes.
   size_t base = ThreadIndex() / kWarp * kWarp / lanes;
@@ -172,7 +177,7 @@ __global__ void __launch_bounds__(kBlock)
         float sum = 0.0f, squares = 0.0f;
 #pragma unroll 4
         for (size_t f = begin; f < end; ++f) {
-          const float term = ValueOf(value, f) * rows[row[f] * dim + d];
+          const float term = ValueOf(value, f) * At(rows, row[f], d);
           sum += term;
           squares = fmaf(term, term, squares);
         }
@@ -190,7 +195,7 @@ struct GatherFieldsBody {
   const uint32_t* row;
   const float* value;
   size_t width, dim, stride, col;  // width: fields * dim
-  const float* rows;
+  RowColumns rows;
   float* out;
   template <typename Index>
   __device__ void operator()(Index i) const {
@@ -198,7 +203,7 @@ struct GatherFieldsBody {
     const Index j = i - s * static_cast<Index>(width);
     const Index field = j / static_cast<Index>(dim);
     const size_t f = offsets[s] + static_cast<size_t>(field);
-    out[s * stride + col + j] = ValueOf(value, f) * rows[row[f] * dim + (j - field * static_cast<Index>(dim))];
+    out[s * stride + col + j] = ValueOf(value, f) * At(rows, row[f], j - field * static_cast<Index>(dim));
   }
 };
 
@@ -252,31 +257,30 @@ struct MaxFieldsBackwardBody {
 
 }  // namespace
 
-void CudaBackend::SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
+void CudaBackend::SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) {
   ForEach(this, "SparseLinear", {batch.samples, dim}, batch.samples * dim,
           SparseLinearBody{batch.offsets, batch.row, batch.value, dim, rows, out});
 }
 
-void CudaBackend::SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) {
+void CudaBackend::SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) {
   AddTerms(this, "SparseLinearBackward", {batch.samples, dim}, batch, dim, SparseLinearTerm{batch.value, dim, dout},
            drows);
 }
 
-void CudaBackend::FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums,
-                                       float* out) {
+void CudaBackend::FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) {
   unsigned lanes = 1;
   while (lanes < kWarp && lanes < dim) lanes *= 2;
   Launch(this, "FactorizationMachine", {batch.samples, dim}, GridFor(batch.samples * lanes), FactorizationMachineKernel,
          batch.samples, batch.offsets, batch.row, batch.value, dim, lanes, rows, sums, out);
 }
 
-void CudaBackend::FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows,
-                                               const float* sums, const float* dout, float* drows) {
+void CudaBackend::FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                               const float* dout, GradientColumns drows) {
   AddTerms(this, "FactorizationMachineBackward", {batch.samples, dim}, batch, dim,
            FactorizationMachineTerm{batch.value, dim, rows, sums, dout}, drows);
 }
 
-void CudaBackend::GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride,
+void CudaBackend::GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride,
                                size_t col, float* out) {
   const size_t width = fields * dim;
   ForEach(this, "GatherFields", {batch.samples, fields, dim, stride}, batch.samples * width,
@@ -284,7 +288,7 @@ void CudaBackend::GatherFields(const SparseBatch& batch, size_t fields, size_t d
 }
 
 void CudaBackend::ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride,
-                                size_t col, float* drows) {
+                                size_t col, GradientColumns drows) {
   if (fields == 0) return;
   AddTerms(this, "ScatterFields", {batch.samples, fields, dim, stride}, batch, dim,
            ScatterFieldsTerm{batch.value, batch.offsets, dim, stride, col, dx}, drows);

@@ -1,5 +1,5 @@
 // Sums over a batch's sparse features, whose rows have been gathered once per distinct key; and what a sample's vectors
-// make with one another.
+// make with one another. Where rows are `dim` columns of wider ones, the others are neither read nor written.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,27 @@
 namespace lodestone::kernels::cpu {
 
 // out[s, d] += sum over the sample's features of value * rows[row, d]: the linear term (dim = 1 or classes).
-void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out);
+void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out);
 
 // drows[row, d] += sum of value * dout[s, d].
-void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows);
+void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows);
 
 // Second-order factorization machine (Rendle 2010, equation 5): out[s] += 1/2 sum_d ((sum_f v x)^2 - sum_f (v x)^2).
 // sums [samples, dim] receives sum_f v x for the backward pass.
-void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out);
+void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out);
 
 // drows[row, d] += dout[s] * x * (sums[s, d] - x * rows[row, d]).
-void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                  const float* dout, float* drows);
+void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                  const float* dout, GradientColumns drows);
 
 // For samples that all have `fields` features: out[s, col + f * dim + d] = value * rows[row, d], into a matrix with
 // `stride` columns.
-void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride, size_t col,
                   float* out);
 
 // drows[row, d] += value * dx[s, col + f * dim + d].
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
-                   float* drows);
+                   GradientColumns drows);
 
 // Pooling by the largest: where is_max[s % fields] is not 0, out[s, d] = the largest rows[row, d] of the features of
 // sample s, which here is one field of a model's sample; it has a feature at least. Elsewhere out stays.

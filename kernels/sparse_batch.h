@@ -22,6 +22,15 @@ struct FeatureOrder {
   const uint32_t* end_chunk = nullptr;    // [long_rows]
 };
 
+// Columns of a table's rows: element d of row r is data[r * stride + d].
+template <typename Element>
+struct ColumnsOf {
+  Element* data = nullptr;
+  size_t stride = 0;  // Elements from one row to the next; at least the columns.
+};
+using RowColumns = ColumnsOf<const float>;
+using GradientColumns = ColumnsOf<float>;
+
 // Sample r has the features offsets[r] … offsets[r + 1] - 1; feature f has the row index row[f] into a table of
 // distinct rows [distinct, dim], and the value value[f] (null: all are 1).
 struct SparseBatch {

@@ -73,6 +73,9 @@ void CheckInitializer(const v1::Initializer& initializer, bool is_embedding, con
     problems->push_back({absl::StrCat(path, ".", initializer.has_he() ? "he" : "xavier"),
                          "is for dense tables only: the rows of an embedding have no fan-in"});
   }
+  if (!is_embedding && initializer.zero_columns() > 0) {
+    problems->push_back({path + ".zero_columns", "is about the rows of embeddings; leave it out"});
+  }
 }
 
 absl::Status CheckTableSpec(const v1::TableSpec& spec) {
@@ -81,6 +84,11 @@ absl::Status CheckTableSpec(const v1::TableSpec& spec) {
   CheckRanges(spec, "", &problems);
   CheckOptimizer(spec.optimizer(), "optimizer", &problems);
   CheckInitializer(spec.initializer(), spec.has_embedding(), "initializer", &problems);
+  if (spec.has_embedding() && spec.initializer().zero_columns() > spec.embedding().dim()) {
+    problems.push_back(
+        {"initializer.zero_columns", absl::StrCat("must not be above the ", spec.embedding().dim(),
+                                                  " floats of a row, is ", spec.initializer().zero_columns())});
+  }
   if (problems.empty()) return absl::OkStatus();
   const auto text = [](std::string* out, const ConfigProblem& problem) {
     absl::StrAppend(out, problem.path, ": ", problem.what);

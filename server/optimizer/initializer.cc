@@ -89,6 +89,15 @@ absl::Status CheckInitializer(const v1::Initializer& config) {
 
 void InitializeValues(const v1::Initializer& config, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
                       uint64_t fan_in, uint64_t fan_out, float* dst) {
+  const uint64_t zeros = config.zero_columns();
+  if (first < zeros) {
+    const size_t leading = std::min<uint64_t>(n, zeros - first);
+    dst = std::fill_n(dst, leading, 0.0f);
+    first += leading;
+    n -= leading;
+    if (n == 0) return;
+  }
+  first -= zeros;
   const uint64_t stream_seed = StreamSeed(seed, stream);
   switch (config.kind_case()) {
     case v1::Initializer::kConstant:

@@ -90,7 +90,10 @@ class Rows:
     def row(self, key):
         if key in self.index:
             return self.values[self.index[key]]
-        dim = self.values.shape[1]
+        zeros = self.initializer.get("zero_columns", 0)
+        return np.concatenate([np.zeros(zeros, np.float32), self.drawn(key, self.values.shape[1] - zeros)])
+
+    def drawn(self, key, dim):
         if "normal" not in self.initializer:
             return np.full(dim, self.initializer.get("constant", {}).get("value", 0.0), np.float32)
         normal = self.initializer["normal"]
@@ -251,6 +254,9 @@ def logits_of(model, tensors, rows, numbers, fields):
     if "linear" in rows:
         logits = logits + sum(pooled(rows["linear"], *field) for field in fields)
     vectors = np.array([pooled(rows["embedding"], *field) for field in fields]) if "embedding" in rows else None
+    if model.get("linear_columns"):
+        weights, vectors = np.split(vectors, [model["linear_columns"]], axis=1)
+        logits = logits + weights.sum(0)
     if model["type"] in ("fm", "mf", "deepfm"):
         factors = vectors
         if model.get("numeric_pairs"):
@@ -276,7 +282,7 @@ def logits_of(model, tensors, rows, numbers, fields):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2, 3, 4, 5, 6) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3, 4, 5, 6, 7) and model["activation"] == "relu"
     data = model["data"]
     missing = set(data["missing"]) | {""}
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}

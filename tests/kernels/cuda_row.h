@@ -96,42 +96,40 @@ struct CudaFunctions {
     return sum;
   }
 
-  static void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
+  static void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->SparseLinear(copy, dim, on.In(rows, on.distinct() * dim), on.InOut(out, batch.samples * dim));
+    on->SparseLinear(copy, dim, on.In(rows, dim), on.InOut(out, batch.samples * dim));
   }
-  static void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) {
+  static void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, GradientColumns drows) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->SparseLinearBackward(copy, dim, on.In(dout, batch.samples * dim), on.InOut(drows, on.distinct() * dim));
+    on->SparseLinearBackward(copy, dim, on.In(dout, batch.samples * dim), on.InOut(drows, dim));
   }
-  static void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) {
+  static void FactorizationMachine(const SparseBatch& batch, size_t dim, RowColumns rows, float* sums, float* out) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->FactorizationMachine(copy, dim, on.In(rows, on.distinct() * dim), on.InOut(sums, batch.samples * dim),
+    on->FactorizationMachine(copy, dim, on.In(rows, dim), on.InOut(sums, batch.samples * dim),
                              on.InOut(out, batch.samples));
   }
-  static void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
-                                           const float* dout, float* drows) {
+  static void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, RowColumns rows, const float* sums,
+                                           const float* dout, GradientColumns drows) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->FactorizationMachineBackward(copy, dim, on.In(rows, on.distinct() * dim), on.In(sums, batch.samples * dim),
-                                     on.In(dout, batch.samples), on.InOut(drows, on.distinct() * dim));
+    on->FactorizationMachineBackward(copy, dim, on.In(rows, dim), on.In(sums, batch.samples * dim),
+                                     on.In(dout, batch.samples), on.InOut(drows, dim));
   }
-  static void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride,
+  static void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, RowColumns rows, size_t stride,
                            size_t col, float* out) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->GatherFields(copy, fields, dim, on.In(rows, on.distinct() * dim), stride, col,
-                     on.InOut(out, batch.samples * stride));
+    on->GatherFields(copy, fields, dim, on.In(rows, dim), stride, col, on.InOut(out, batch.samples * stride));
   }
   static void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride,
-                            size_t col, float* drows) {
+                            size_t col, GradientColumns drows) {
     On on;
     const SparseBatch copy = on.In(batch);
-    on->ScatterFields(copy, fields, dim, on.In(dx, batch.samples * stride), stride, col,
-                      on.InOut(drows, on.distinct() * dim));
+    on->ScatterFields(copy, fields, dim, on.In(dx, batch.samples * stride), stride, col, on.InOut(drows, dim));
   }
   static void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
                         float* out) {

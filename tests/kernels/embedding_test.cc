@@ -95,7 +95,7 @@ TEST_P(EmbeddingTest, SparseLinearAddsUpRows) {
         want[s * dim + d].Add(static_cast<double>(batch.Value(f)) * rows[row * dim + d]);
       }
     });
-    GetParam().sparse_linear(batch.View(), dim, rows.data(), out.data());
+    GetParam().sparse_linear(batch.View(), dim, {rows.data(), dim}, out.data());
     ExpectClose(out, want, name);
   });
 }
@@ -117,7 +117,7 @@ TEST_P(EmbeddingTest, SparseLinearBackwardIsItsDerivative) {
       });
       return sum;
     };
-    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), drows.data());
+    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), {drows.data(), dim});
     CheckGradient(drows, before, rows, loss, batch.row.size() * dim, magnitudes, name);
   });
 }
@@ -153,7 +153,7 @@ TEST_P(EmbeddingTest, FactorizationMachineAddsThePairsProducts) {
     const std::vector<float> before = Random(batch.samples());
     std::vector<float> out = before;
     std::vector<float> sums(batch.samples() * dim, kNan);
-    GetParam().factorization_machine(batch.View(), dim, rows.data(), sums.data(), out.data());
+    GetParam().factorization_machine(batch.View(), dim, {rows.data(), dim}, sums.data(), out.data());
     const std::vector<Exact> want_sums = MachineSums(batch, dim, rows);
     ExpectClose(sums, want_sums, name + " sums");
     const std::vector<double> products = PairProducts(batch, dim, Widen(rows));
@@ -177,8 +177,9 @@ TEST_P(EmbeddingTest, FactorizationMachineBackwardIsItsDerivative) {
     const std::vector<float> dout = Random(batch.samples());
     const std::vector<float> before = Random(kDistinct * dim);
     std::vector<float> drows = before, out(batch.samples()), sums(batch.samples() * dim);
-    GetParam().factorization_machine(batch.View(), dim, rows.data(), sums.data(), out.data());
-    GetParam().factorization_machine_backward(batch.View(), dim, rows.data(), sums.data(), dout.data(), drows.data());
+    GetParam().factorization_machine(batch.View(), dim, {rows.data(), dim}, sums.data(), out.data());
+    GetParam().factorization_machine_backward(batch.View(), dim, {rows.data(), dim}, sums.data(), dout.data(),
+                                              {drows.data(), dim});
     const std::vector<Exact> machine_sums = MachineSums(batch, dim, rows);
     std::vector<Exact> magnitudes = StartAt(before);
     ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
@@ -218,9 +219,9 @@ TEST_P(EmbeddingTest, FieldsAreGatheredIntoColumnsAndScatteredBack) {
           want_drows[row * dim + d].Add(static_cast<double>(batch.Value(f)) * dx[at]);
         }
       });
-      GetParam().gather_fields(batch.View(), fields, dim, rows.data(), stride, kCol, out.data());
+      GetParam().gather_fields(batch.View(), fields, dim, {rows.data(), dim}, stride, kCol, out.data());
       ExpectEqual(out, want, name);  // One multiplication rounds the same everywhere.
-      GetParam().scatter_fields(batch.View(), fields, dim, dx.data(), stride, kCol, drows.data());
+      GetParam().scatter_fields(batch.View(), fields, dim, dx.data(), stride, kCol, {drows.data(), dim});
       ExpectClose(drows, want_drows, name);
     };
     ForBatches(check, &fields);
@@ -248,8 +249,56 @@ TEST_P(EmbeddingTest, ScatterFieldsIsTheDerivativeOfGatherFields) {
       });
       return sum;
     };
-    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, drows.data());
+    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, {drows.data(), dim});
     CheckGradient(drows, before, rows, loss, batch.row.size() * dim, magnitudes, name);
+  };
+  ForBatches(check, &kFields);
+}
+
+// Numbers whose sums and products are exact in float, in any order.
+std::vector<float> WholeNumbers(const std::vector<uint32_t>& numbers) {
+  std::vector<float> whole;
+  for (const uint32_t number : numbers) whole.push_back(static_cast<float>(number) - 2);
+  return whole;
+}
+
+TEST_P(EmbeddingTest, ColumnsOfWiderRowsAreAsRowsOfTheirOwn) {
+  constexpr size_t kFields = 3, kFrom = 2;
+  const auto check = [&](Batch batch, size_t dim, const std::string& name) {
+    const auto whole = [&](size_t n) { return WholeNumbers(RandomIndices(n, 5)); };
+    batch.value = whole(batch.row.size());
+    const size_t width = kFrom + dim + 1, samples = batch.samples(), out_width = kFields * dim;
+    const std::vector<float> rows = whole(kDistinct * dim), begun = whole(kDistinct * dim),
+                             dx = whole(samples * out_width);
+    // The same amid columns of others.
+    const auto widened = [&](const std::vector<float>& narrow, float other) {
+      std::vector<float> wide(kDistinct * width, other);
+      for (size_t i = 0; i < narrow.size(); ++i) wide[i / dim * width + kFrom + i % dim] = narrow[i];
+      return wide;
+    };
+    const std::vector<float> wide_rows = widened(rows, kNan);
+    const RowColumns apart = {rows.data(), dim}, among = {wide_rows.data() + kFrom, width};
+    const auto forward = [&](RowColumns from) {
+      std::vector<float> all(samples * (3 * dim + 1 + out_width));
+      float* const linear = all.data();
+      float* const sums = linear + samples * dim;
+      float* const machine = sums + samples * dim;
+      float* const fields = machine + samples;
+      GetParam().sparse_linear(batch.View(), dim, from, linear);
+      GetParam().factorization_machine(batch.View(), dim, from, sums, machine);
+      GetParam().gather_fields(batch.View(), kFields, dim, from, out_width, 0, fields);
+      return all;
+    };
+    ExpectEqual(forward(among), forward(apart), name);
+    const auto backward = [&](RowColumns from, GradientColumns to) {
+      GetParam().sparse_linear_backward(batch.View(), dim, dx.data(), to);
+      GetParam().factorization_machine_backward(batch.View(), dim, from, dx.data(), dx.data(), to);
+      GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), out_width, 0, to);
+    };
+    std::vector<float> drows = begun, wide_drows = widened(begun, 77);
+    backward(apart, {drows.data(), dim});
+    backward(among, {wide_drows.data() + kFrom, width});
+    ExpectEqual(wide_drows, widened(drows, 77), name + " gradients");
   };
   ForBatches(check, &kFields);
 }
@@ -320,7 +369,7 @@ TEST_P(EmbeddingTest, RowsThatMostOfABatchHasGetAllTheirGradients) {
         want[row * dim + d].Add(static_cast<double>(batch.Value(f)) * dout[s * dim + d]);
       }
     });
-    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), drows.data());
+    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), {drows.data(), dim});
     ExpectClose(drows, want, name + " linear");
 
     const size_t stride = kFields * dim;
@@ -331,7 +380,7 @@ TEST_P(EmbeddingTest, RowsThatMostOfABatchHasGetAllTheirGradients) {
       const float* const from = dx.data() + s * stride + (f - batch.offsets[s]) * dim;
       for (size_t d = 0; d < dim; ++d) want[row * dim + d].Add(static_cast<double>(batch.Value(f)) * from[d]);
     });
-    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, drows.data());
+    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, {drows.data(), dim});
     ExpectClose(drows, want, name + " fields");
   }
 }
@@ -345,8 +394,9 @@ TEST_P(EmbeddingTest, OrderedSumsAreTheSameBitsAgain) {
   std::vector<float> sums(kSamples * kDim), out(kSamples), first;
   for (int round = 0; round < 3; ++round) {
     std::vector<float> drows = before;
-    GetParam().factorization_machine(batch.View(), kDim, rows.data(), sums.data(), out.data());
-    GetParam().factorization_machine_backward(batch.View(), kDim, rows.data(), sums.data(), dout.data(), drows.data());
+    GetParam().factorization_machine(batch.View(), kDim, {rows.data(), kDim}, sums.data(), out.data());
+    GetParam().factorization_machine_backward(batch.View(), kDim, {rows.data(), kDim}, sums.data(), dout.data(),
+                                              {drows.data(), kDim});
     if (round == 0) first = drows;
     ExpectEqual(drows, first, "round " + std::to_string(round));
   }

@@ -79,6 +79,11 @@ class OnCuda {
     if (memory != nullptr) outs_.push_back({memory, host, n * sizeof(T)});
     return memory;
   }
+  // Columns of the rows that the newest batch has.
+  RowColumns In(RowColumns rows, size_t dim) { return {In(rows.data, Extent(rows.stride, dim)), rows.stride}; }
+  GradientColumns InOut(GradientColumns rows, size_t dim) {
+    return {InOut(rows.data, Extent(rows.stride, dim)), rows.stride};
+  }
   SparseBatch In(const SparseBatch& batch) {
     const size_t features = batch.samples == 0 ? 0 : batch.offsets[batch.samples];
     for (size_t f = 0; f < features; ++f) distinct_ = std::max<size_t>(distinct_, batch.row[f] + 1);
@@ -108,6 +113,7 @@ class OnCuda {
   }
 
  private:
+  size_t Extent(size_t stride, size_t dim) const { return distinct_ == 0 ? 0 : (distinct_ - 1) * stride + dim; }
   template <class T>
   T* Take(const T* host, size_t n) {
     if (host == nullptr || n == 0) return nullptr;

@@ -35,7 +35,7 @@ class Features {
   const size_t fields_;
   const size_t dim_;
   const size_t numeric_;
-  const size_t table_;  // "embedding", if there are fields.
+  const TableColumns embedding_;  // If there are fields.
   kernels::Backend* const backend_;
   kernels::ScratchArray<float> x_;
 };

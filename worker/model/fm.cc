@@ -11,22 +11,22 @@ namespace {
 class PairsTerm : public Term {
  public:
   PairsTerm(const ModelPlan& plan, kernels::Backend* backend)
-      : dim_(plan.embedding_dim), table_(plan.TableIndex("embedding")), backend_(backend), sums_(backend) {}
+      : dim_(plan.embedding_dim), rows_(plan.EmbeddingColumns()), backend_(backend), sums_(backend) {}
 
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t>,
                float* logits) override {
     sums_.Resize(batch.size * dim_);
-    backend_->FactorizationMachine(batch.sparse, dim_, parameters[table_], sums_.data(), logits);
+    backend_->FactorizationMachine(batch.sparse, dim_, rows_.Of(parameters), sums_.data(), logits);
   }
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const float* dlogits,
                 const GradientPointers& gradients) override {
-    backend_->FactorizationMachineBackward(batch.sparse, dim_, parameters[table_], sums_.data(), dlogits,
-                                           gradients[table_]);
+    backend_->FactorizationMachineBackward(batch.sparse, dim_, rows_.Of(parameters), sums_.data(), dlogits,
+                                           rows_.Of(gradients));
   }
 
  protected:
   const size_t dim_;
-  const size_t table_;
+  const TableColumns rows_;
   kernels::Backend* const backend_;
   kernels::ScratchArray<float> sums_;  // [samples, dim], s of the last Forward.
 };
@@ -71,7 +71,7 @@ class NumericPairsTerm final : public PairsTerm {
     float* const g = wide_.Resize(n);  // In every column.
     backend_->MatMul(false, false, batch.size, dim_, 1, 1, dlogits, ones_.data(), 0, g);
     Multiply(n, g, t_.data(), &terms_);
-    backend_->SparseLinearBackward(batch.sparse, dim_, terms_.data(), gradients[table_]);
+    backend_->SparseLinearBackward(batch.sparse, dim_, terms_.data(), rows_.Of(gradients));
     backend_->Axpy(n, 1, sums_.data(), t_.data());
     Multiply(n, g, t_.data(), &terms_);
     backend_->MatMul(true, false, count_, dim_, batch.size, 1, batch.numeric, terms_.data(), 0, gradients[numeric_]);

@@ -1,5 +1,9 @@
 #include "worker/model/linear.h"
 
+#include <algorithm>
+
+#include "common/base/limits.h"
+
 namespace lodestone::worker {
 namespace {
 
@@ -27,22 +31,27 @@ class NumericTerm final : public Term {
 class RowsTerm final : public Term {
  public:
   RowsTerm(const ModelPlan& plan, kernels::Backend* backend)
-      : outputs_(plan.outputs), table_(plan.TableIndex("linear")), backend_(backend) {}
+      : outputs_(plan.outputs), weights_(plan.LinearColumns()), backend_(backend) {}
 
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t>,
                float* logits) override {
-    backend_->SparseLinear(batch.sparse, outputs_, parameters[table_], logits);
+    backend_->SparseLinear(batch.sparse, outputs_, weights_.Of(parameters), logits);
   }
   void Backward(const BatchView& batch, const ParameterPointers&, const float* dlogits,
                 const GradientPointers& gradients) override {
-    backend_->SparseLinearBackward(batch.sparse, outputs_, dlogits, gradients[table_]);
+    backend_->SparseLinearBackward(batch.sparse, outputs_, dlogits, weights_.Of(gradients));
   }
 
  private:
   const size_t outputs_;
-  const size_t table_;
+  const TableColumns weights_;
   kernels::Backend* const backend_;
 };
+
+// Whether an update of an element of a row depends on its other elements.
+bool CouplesElements(const v1::Optimizer& optimizer) {
+  return optimizer.has_rowwise_adagrad() || optimizer.clip().row_norm() > 0;
+}
 
 }  // namespace
 
@@ -59,6 +68,30 @@ void AddLinearTerms(const Schema& schema, ModelPlan* plan) {
     plan->terms.push_back(
         [](const ModelPlan& of, kernels::Backend* backend) { return std::make_unique<RowsTerm>(of, backend); });
   }
+}
+
+absl::Status JoinLinearRows(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan) {
+  if (!plan->linear_rows || plan->embedding_dim == 0) return absl::OkStatus();
+  bool joins = !model.has_linear() && !CouplesElements(model.embedding().optimizer()) &&
+               (model.embedding().has_optimizer() || !CouplesElements(model.optimizer())) &&
+               plan->outputs + plan->embedding_dim <= limits::kEmbeddingDimMax;
+  if (schema.continued != nullptr) {
+    joins = schema.continued->linear_columns() > 0;
+    if (joins && model.has_linear()) {
+      return absl::FailedPreconditionError(
+          "the cluster holds a model whose linear weights are columns of table embedding, with the settings of "
+          "model.embedding; leave model.linear away to go on training it, or start the servers with another "
+          "server.data_dir");
+    }
+  }
+  if (!joins) return absl::OkStatus();
+  auto& tables = plan->row_tables;
+  tables.erase(std::find_if(tables.begin(), tables.end(), [](const auto& table) { return table.name == "linear"; }));
+  const auto embedding =
+      std::find_if(tables.begin(), tables.end(), [](const auto& table) { return table.name == "embedding"; });
+  plan->linear_columns = embedding->zero_columns = plan->outputs;
+  embedding->dim += plan->outputs;
+  return absl::OkStatus();
 }
 
 absl::Status PlanLinear(const v1::ModelConfig&, const Schema& schema, ModelPlan* plan) {

@@ -186,7 +186,7 @@ void Model::CountRows(const BatchView& batch) {
   backend_->Fill(batch.keys, 0.0f, row_penalties_.Resize(batch.keys));
   kernels::SparseBatch counted = batch.sparse;
   counted.value = nullptr;  // A feature counts once, whatever its value.
-  backend_->SparseLinearBackward(counted, 1, sample_penalties_.data(), row_penalties_.data());
+  backend_->SparseLinearBackward(counted, 1, sample_penalties_.data(), {row_penalties_.data(), 1});
 }
 
 }  // namespace lodestone::worker

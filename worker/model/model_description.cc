@@ -32,15 +32,19 @@ constexpr uint32_t kBucketFormat = 3;
 constexpr uint32_t kPoolingFormat = 4;
 // Of one with one label.
 constexpr uint32_t kTowersFormat = 5;
+// Of one without linear weights in table "embedding".
+constexpr uint32_t kMultitaskFormat = 6;
 
 // The oldest format that says all of such a model.
-uint32_t FormatOf(const v1::DataDescription& data, bool two_tower, bool numeric_pairs, bool normalizes) {
+uint32_t FormatOf(const ModelPlan& plan, const v1::DataDescription& data, bool normalizes) {
   const auto any = [](const auto& columns, const auto& has) {
     return std::any_of(columns.begin(), columns.end(), has);
   };
   const auto has_time = [](const auto& column) { return column.has_time(); };
-  if (data.labels_size() > 0) return kModelFormat;
-  if (two_tower || data.label_deviation() > 0 || any(data.categorical(), has_time) || any(data.numeric(), has_time)) {
+  if (plan.linear_columns > 0) return kModelFormat;
+  if (data.labels_size() > 0) return kMultitaskFormat;
+  if (plan.two_tower.has_value() || data.label_deviation() > 0 || any(data.categorical(), has_time) ||
+      any(data.numeric(), has_time)) {
     return kTowersFormat;
   }
   if (any(data.categorical(), [](const auto& column) { return !column.pooling().empty(); }) ||
@@ -48,7 +52,7 @@ uint32_t FormatOf(const v1::DataDescription& data, bool two_tower, bool numeric_
     return kPoolingFormat;
   }
   if (any(data.categorical(), [](const auto& column) { return !column.bucket().empty(); })) return kBucketFormat;
-  return numeric_pairs || normalizes ? kPairsFormat : kFirstFormat;
+  return plan.numeric_pairs || normalizes ? kPairsFormat : kFirstFormat;
 }
 
 absl::Status BadDescription(const std::string& what) {
@@ -163,13 +167,14 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
   const size_t tower_layers = plan.two_tower.has_value() ? plan.two_tower->user.layers.size() : 0;
   const bool normalizes =
       config.layer_norm() && (plan.multitask.has_value() || plan.mlp.size() + plan.bottom.size() + tower_layers > 1);
-  description.set_format(FormatOf(schema.description, plan.two_tower.has_value(), plan.numeric_pairs, normalizes));
+  description.set_format(FormatOf(plan, schema.description, normalizes));
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
   description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
   description.set_activation(Lower(ModelConfig::Activation_Name(config.activation())));
   description.set_outputs(plan.outputs);
   description.set_embedding_dim(plan.embedding_dim);
+  description.set_linear_columns(plan.linear_columns);
   if (!plan.mlp.empty() || tower_layers > 0 || plan.multitask.has_value())
     *description.mutable_hidden() = config.hidden();
   if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
@@ -235,6 +240,11 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
   if (type == ModelConfig::MULTITASK) LODESTONE_RETURN_IF_ERROR(CheckMultitask(description));
   LODESTONE_RETURN_IF_ERROR(CheckColumns(description.data()));
   if (type == ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(CheckTwoTower(description));
+  if (description.linear_columns() > 0 &&
+      (description.linear_columns() != description.outputs() || description.embedding_dim() == 0)) {
+    return BadDescription(absl::StrCat(description.linear_columns(), " linear weights of ", description.outputs(),
+                                       " outputs in rows with ", description.embedding_dim(), " embeddings"));
+  }
   if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
     return BadDescription(absl::StrCat(description.prior_size(), " priors for ", description.outputs(), " outputs"));
   }

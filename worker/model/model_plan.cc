@@ -192,6 +192,7 @@ v1::TableSpec SpecOf(const PlannedTable& table, const v1::Config& config) {
   spec.set_name(table.name);
   *spec.mutable_optimizer() = OptimizerOf(config, group);
   *spec.mutable_initializer() = group.has_initializer() ? group.initializer() : table.start;
+  if (table.zero_columns > 0) spec.mutable_initializer()->set_zero_columns(table.zero_columns);
   if (group.has_broadcast()) *spec.mutable_broadcast() = group.broadcast();
   if (group.has_memory_max_bytes()) spec.set_memory_max_bytes(group.memory_max_bytes());
   if (group.has_guard()) *spec.mutable_guard() = group.guard();
@@ -232,7 +233,7 @@ v1::Initializer SmallNormal() {
 }
 
 void ModelPlan::AddDense(const std::string& name, std::vector<uint64_t> dims, const v1::Initializer& start) {
-  dense_tables.push_back({name, PlannedTable::Group::kDense, std::move(dims), 0, start});
+  dense_tables.push_back({name, PlannedTable::Group::kDense, std::move(dims), 0, start, 0});
 }
 
 void ModelPlan::AddLayers(const std::string& prefix, const std::vector<DenseLayer>& layers) {
@@ -247,7 +248,7 @@ void ModelPlan::AddLayers(const std::string& prefix, const std::vector<DenseLaye
 
 void ModelPlan::AddRows(const std::string& name, PlannedTable::Group group, uint32_t dim,
                         const v1::Initializer& start) {
-  row_tables.push_back({name, group, {}, dim, start});
+  row_tables.push_back({name, group, {}, dim, start, 0});
 }
 
 void ModelPlan::AddEmbedding(uint32_t dim) {
@@ -266,6 +267,15 @@ size_t ModelPlan::TableIndex(const std::string& name) const {
   }
   LODESTONE_CHECK(false);
   return 0;
+}
+
+TableColumns ModelPlan::LinearColumns() const {
+  return linear_columns > 0 ? TableColumns{TableIndex("embedding"), 0, linear_columns + embedding_dim}
+                            : TableColumns{TableIndex("linear"), 0, outputs};
+}
+
+TableColumns ModelPlan::EmbeddingColumns() const {
+  return {TableIndex("embedding"), linear_columns, linear_columns + embedding_dim};
 }
 
 LabelKind LabelsOf(const ModelConfig& config) {
@@ -332,6 +342,7 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   }
   AddBias(&plan);
   LODESTONE_RETURN_IF_ERROR(PlanType(config, schema, &plan));
+  LODESTONE_RETURN_IF_ERROR(JoinLinearRows(model, schema, &plan));
   if (plan.l2 > 0 && plan.row_tables.empty()) {
     return Invalid(
         "model.l2 is about rows of categories or sparse features, and this model has none; for its dense tables set "

@@ -50,6 +50,24 @@ struct PlannedTable {
   std::vector<uint64_t> dims;  // Of a dense table: its extents.
   uint32_t dim = 0;            // Of an embedding table: floats per row.
   v1::Initializer start;       // Unless the group's settings have an initializer.
+  uint32_t zero_columns = 0;   // Of an embedding table's rows: Initializer.zero_columns.
+};
+
+// Columns of a table's rows, of which there is one for each of a batch's distinct keys.
+struct TableColumns {
+  size_t table = 0;      // An index of ParameterPointers.
+  size_t first = 0;      // Column.
+  size_t row_width = 0;  // Columns of the table.
+
+  kernels::RowColumns Of(const ParameterPointers& parameters) const { return At(parameters[table]); }
+  kernels::GradientColumns Of(const GradientPointers& gradients) const { return At(gradients[table]); }
+
+ private:
+  // A batch without keys may have no memory for rows.
+  template <typename Element>
+  kernels::ColumnsOf<Element> At(Element* rows) const {
+    return {rows == nullptr ? nullptr : rows + first, row_width};
+  }
 };
 
 // Makes a term of a plan, for a backend, which must outlive it.
@@ -97,11 +115,12 @@ struct ModelPlan {
   std::vector<PlannedTable> row_tables;
 
   // What some types have; others leave them as they are.
-  bool linear_rows = false;        // Table "linear" [key -> outputs].
+  bool linear_rows = false;        // Table "linear" [key -> outputs], or
+  uint32_t linear_columns = 0;     // if not 0 the first `outputs` columns of table "embedding".
   bool linear_numeric = false;     // Table "numeric" [numeric_count, outputs].
   bool pairs = false;              // The second-order term over table "embedding",
   bool numeric_pairs = false;      // and over table "numeric_embedding" [numeric_count, embedding_dim].
-  uint32_t embedding_dim = 0;      // Width of table "embedding"; 0: there is none.
+  uint32_t embedding_dim = 0;      // Width of the vectors in table "embedding"; 0: there is none.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
   std::optional<TwoTowerPlan> two_tower;
@@ -129,6 +148,9 @@ struct ModelPlan {
 
   // Where a table stands among the model's (TablesOf): an index of ParameterPointers. REQUIRES: there is such a table.
   size_t TableIndex(const std::string& name) const;
+  // Where the linear weights of keys lie, and where their vectors do. REQUIRES: there are such.
+  TableColumns LinearColumns() const;
+  TableColumns EmbeddingColumns() const;
 };
 
 // Whether the labels of the model that `config` describes are classes or numbers, or several.

@@ -63,7 +63,7 @@ void PooledFields::Forward(const BatchView& batch, const ParameterPointers& para
     const size_t n = batch.sparse.samples * rows.dim;
     float* const pooled = rows.pooled.Resize(n);
     backend_->Fill(n, 0.0f, pooled);
-    backend_->SparseLinear(batch.sparse, rows.dim, from, pooled);
+    backend_->SparseLinear(batch.sparse, rows.dim, {from, rows.dim}, pooled);
     if (any_max_) backend_->MaxFields(batch.sparse, fields_, is_max_.data(), rows.dim, from, pooled);
     parameters_[dense_tables_ + t] = pooled;
   }
@@ -88,7 +88,7 @@ void PooledFields::Backward(const BatchView& batch, const ParameterPointers& par
     Rows& rows = rows_[t];
     float* const to = gradients[dense_tables_ + t];
     if (!any_max_) {
-      backend_->SparseLinearBackward(batch.sparse, rows.dim, rows.gradients.data(), to);
+      backend_->SparseLinearBackward(batch.sparse, rows.dim, rows.gradients.data(), {to, rows.dim});
       continue;
     }
     float* const features = features_.Resize(batch.features * rows.dim);
@@ -102,7 +102,7 @@ void PooledFields::Backward(const BatchView& batch, const ParameterPointers& par
       order.sample = order.feature;
       one_by_one.order = &order;
     }
-    backend_->SparseLinearBackward(one_by_one, rows.dim, features, to);
+    backend_->SparseLinearBackward(one_by_one, rows.dim, features, {to, rows.dim});
   }
 }
 

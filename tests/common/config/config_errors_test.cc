@@ -340,6 +340,8 @@ const std::vector<Broken>& BrokenFiles() {
        "4:25: data.csv.categorical[1]: column `pay` is in data.csv.numeric[1] already"},
       {"XavierForRows", "model:\n  embedding:\n    initializer: {xavier: {}}\n",
        "3:19: model.embedding.initializer.xavier: is for dense tables only: the rows of an embedding have no fan-in"},
+      {"ZeroColumnsForDense", "model:\n  dense:\n    initializer: {zero_columns: 1}\n",
+       "3:19: model.dense.initializer.zero_columns: is about the rows of embeddings; leave it out"},
       {"AdmissionForDense", "model:\n  dense:\n    admission: {count_min: 2}\n",
        "3:5: model.dense.admission: is for embedding tables only"},
       {"EvictionForDense", "model:\n  dense:\n    eviction:\n",

@@ -86,6 +86,23 @@ TEST(InitializeValues, FillsZerosAndConstants) {
 
 // Tolerances below are five standard errors: a moment's deviation from its expectation over kSamples independent draws
 // exceeds that with probability 6e-7, and the draws are fixed.
+TEST(InitializeValues, BehindZeroColumnsARowIsAsAShorterOne) {
+  for (const std::string& text : Distributions()) {
+    const std::vector<float> shorter = Values(text, 7, 11, 0, 9);
+    for (const size_t zeros : {0, 1, 5}) {
+      std::vector<float> want(zeros, 0.0f);
+      want.insert(want.end(), shorter.begin(), shorter.end());
+      const std::string with = absl::StrCat(text, " zero_columns: ", zeros);
+      for (size_t first = 0; first < want.size(); ++first) {
+        for (size_t n = 0; first + n <= want.size(); ++n) {
+          EXPECT_EQ(Values(with, 7, 11, first, n), std::vector<float>(want.begin() + first, want.begin() + first + n))
+              << with << " from " << first << ", " << n;
+        }
+      }
+    }
+  }
+}
+
 TEST(InitializeValues, UniformIsUniformAndStaysWithinItsBounds) {
   const std::vector<float> values = Values("uniform { low: -3 high: 1 }", 1, 0, 0, kSamples);
   const Moments m = MomentsOf(values);

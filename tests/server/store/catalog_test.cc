@@ -51,6 +51,7 @@ TEST_F(CatalogTest, ANumberOutOfItsRangeInATableSpecificationIsRefusedByName) {
       {"optimizer.schedule.cosine.steps",
        [](auto* spec) { spec->mutable_optimizer()->mutable_schedule()->mutable_cosine()->set_steps(0); }},
       {"initializer.uniform.low", [](auto* spec) { spec->mutable_initializer()->mutable_uniform()->set_low(2); }},
+      {"initializer.zero_columns", [](auto* spec) { spec->mutable_initializer()->set_zero_columns(3); }},
       {"initializer.normal.mean", [](auto* spec) { spec->mutable_initializer()->mutable_normal()->set_mean(kNan); }},
   };
   for (const auto& [field, change] : changes) {

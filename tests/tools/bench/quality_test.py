@@ -51,11 +51,11 @@ class Data(unittest.TestCase):
         self.assertEqual(data["test/labels"].shape, (50,))
         self.assertEqual(list(data["train/offsets"][:3]), [0, 2, 4])
         rows = np.concatenate((data["train/rows"], data["test/rows"]))
-        self.assertEqual([table["name"] for table in model["tables"]], ["bias", "linear", "embedding"])
-        self.assertEqual(data["start/embedding"].shape, (rows.max() + 1, 8))
+        self.assertEqual([table["name"] for table in model["tables"]], ["bias", "embedding"])
+        self.assertEqual(data["start/embedding"].shape, (rows.max() + 1, 9))
         self.assertEqual(len(np.unique(rows)), rows.max() + 1)
         self.assertAlmostEqual(float(data["start/bias"][0]), float(data["train/labels"].mean()), 5)
-        self.assertAlmostEqual(float(data["start/embedding"].std()), 0.01, 3)
+        self.assertAlmostEqual(float(data["start/embedding"][:, 1:].std()), 0.01, 3)
         self.assertAlmostEqual(model["tables"][1]["optimizer"]["learningRate"], 0.2, 6)
 
     def test_another_seed_is_another_start(self):

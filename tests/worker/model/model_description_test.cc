@@ -170,6 +170,7 @@ TEST(ModelDescription, TimesAndScaledLabelsAreSettingsAgain) {
 
 TEST(ModelDescription, AModelThatIsTrainedOnKeepsItsPairs) {
   v1::Config config = ConfigOfType(ModelConfig::FM);
+  config.mutable_model()->mutable_linear();
   config.mutable_model()->set_numeric_pairs(true);
   const auto with = Model::Create(config, TwoClasses());
   ASSERT_TRUE(with.ok()) << with.status();
@@ -193,6 +194,23 @@ TEST(ModelDescription, AModelThatIsTrainedOnKeepsItsPairs) {
     const auto other = Model::Create(config, SchemaOf(description));
     EXPECT_TRUE(absl::IsFailedPrecondition(other.status()));
     EXPECT_THAT(std::string(other.status().message()), HasSubstr("leave model.numeric_pairs away"));
+  }
+}
+
+TEST(ModelDescription, SaysWhereLinearWeightsLie) {
+  v1::Config config = ConfigOfType(ModelConfig::FM);
+  for (const uint32_t columns : {1u, 0u}) {
+    const auto model = Model::Create(config, TwoClasses());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto description = std::make_shared<const v1::ModelDescription>((*model)->tables()[0].model());
+    EXPECT_EQ(description->linear_columns(), columns);
+    EXPECT_EQ(description->format(), columns > 0 ? 7u : 1u);
+    EXPECT_EQ(description->embedding_dim(), 4u);
+    const auto again = Model::Create(ConfigOf(*description), SchemaOf(description));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ((*again)->plan().linear_columns, columns);
+    EXPECT_EQ((*again)->tables().size(), (*model)->tables().size());
+    config.mutable_model()->mutable_linear();
   }
 }
 
@@ -234,7 +252,7 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   v1::ModelDescription description;
   description.set_format(kModelFormat + 1);
   description.set_program("9.9");
-  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 7, written by version 9.9"));
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 8, written by version 9.9"));
   description.set_format(kModelFormat);
   description.set_type("oracle");
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));
@@ -244,6 +262,14 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   description.set_loss("logistic");
   description.set_activation("relu");
   EXPECT_TRUE(CheckDescription(description).ok());
+  description.set_outputs(1);
+  description.set_linear_columns(1);
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("1 linear weights of 1 outputs"));
+  description.set_embedding_dim(4);
+  EXPECT_TRUE(CheckDescription(description).ok());
+  description.set_linear_columns(2);
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("2 linear weights of 1 outputs"));
+  description.set_linear_columns(0);
   v1::DataDescription::CategoricalColumn* const city = description.mutable_data()->add_categorical();
   city->set_name("age");
   city->set_bucket("tens");

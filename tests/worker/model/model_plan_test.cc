@@ -64,24 +64,23 @@ TEST(ModelPlan, GivesEachTypeTheTablesOfItsTerms) {
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::LINEAR), MakeSchema(5, 2, false, 4)),
               ElementsAre("bias[4]", "numeric[5,4]", "linear{4}"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::FM), MakeSchema(5, 2, false, 2)),
-              ElementsAre("bias[1]", "numeric[5,1]", "linear{1}", "embedding{4}"));
-  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MF), MakeSchema(0, 2, false, 0)),
-              ElementsAre("bias[1]", "linear{1}", "embedding{4}"));
+              ElementsAre("bias[1]", "numeric[5,1]", "embedding{5}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MF), MakeSchema(0, 2, false, 0)), ElementsAre("bias[1]", "embedding{5}"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::DEEPFM), MakeSchema(5, 2, false, 2)),
               ElementsAre("bias[1]", "numeric[5,1]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]",
-                          "linear{1}", "embedding{4}"));
+                          "embedding{5}"));
   v1::Config pairs = MakeConfig(ModelConfig::FM);
   pairs.mutable_model()->set_numeric_pairs(true);
   EXPECT_THAT(Shapes(pairs, MakeSchema(5, 2, false, 2)),
-              ElementsAre("bias[1]", "numeric[5,1]", "numeric_embedding[5,4]", "linear{1}", "embedding{4}"));
-  EXPECT_THAT(Shapes(pairs, MakeSchema(0, 2, false, 2)), ElementsAre("bias[1]", "linear{1}", "embedding{4}"));
+              ElementsAre("bias[1]", "numeric[5,1]", "numeric_embedding[5,4]", "embedding{5}"));
+  EXPECT_THAT(Shapes(pairs, MakeSchema(0, 2, false, 2)), ElementsAre("bias[1]", "embedding{5}"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3)),
               ElementsAre("bias[3]", "mlp/0/weight[5,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MLP), MakeSchema(5, 2, false, 3)),
               ElementsAre("bias[3]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]", "embedding{4}"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::WIDEDEEP), MakeSchema(5, 2, false, 3)),
               ElementsAre("bias[3]", "numeric[5,3]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]",
-                          "linear{3}", "embedding{4}"));
+                          "embedding{7}"));
   v1::Config dcn = MakeConfig(ModelConfig::DCN);
   dcn.mutable_model()->mutable_cross()->set_layers(1);
   EXPECT_THAT(Shapes(dcn, MakeSchema(5, 2, false, 2)),
@@ -258,11 +257,66 @@ TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {
   EXPECT_EQ(tables["embedding"].embedding().admission().count_min(), 3u);
   EXPECT_EQ(tables["embedding"].embedding().eviction().rows_max(), 99u);
   EXPECT_EQ(tables["embedding"].memory_max_bytes(), 1000u);
-  EXPECT_FALSE(tables["linear"].embedding().has_admission());
+  EXPECT_EQ(tables["embedding"].initializer().zero_columns(), 1u);
   EXPECT_FLOAT_EQ(tables["mlp/0/weight"].initializer().constant().value(), 0.25f);
   EXPECT_EQ(tables["mlp/0/weight"].broadcast().every_ms(), 7u);
   EXPECT_EQ(tables["mlp/0/weight"].broadcast().every_pushes(), 0u);
   EXPECT_EQ(tables["numeric"].memory_max_bytes(), 2000u);
+}
+
+TEST(ModelPlan, LinearWeightsAreColumnsOfEmbeddingWhereNothingIsSaidOfThem) {
+  const Schema schema = MakeSchema(0, 2, false, 2);
+  v1::Config config = MakeConfig(ModelConfig::WIDEDEEP);
+  const ModelPlan joined = *PlanModel(config, schema);
+  EXPECT_EQ(joined.linear_columns, 1u);
+  EXPECT_EQ(joined.LinearColumns().first, 0u);
+  EXPECT_EQ(joined.EmbeddingColumns().first, 1u);
+  EXPECT_EQ(joined.EmbeddingColumns().row_width, 5u);
+  EXPECT_EQ(joined.LinearColumns().table, joined.EmbeddingColumns().table);
+  EXPECT_EQ(Tables(config, schema)["embedding"].initializer().zero_columns(), 1u);
+
+  const auto apart = [&](const v1::Config& of) {
+    auto tables = Tables(of, schema);
+    EXPECT_EQ(tables["linear"].embedding().dim(), 1u);
+    EXPECT_EQ(tables["embedding"].embedding().dim(), 4u);
+    EXPECT_EQ(tables["embedding"].initializer().zero_columns(), 0u);
+    const ModelPlan plan = *PlanModel(of, schema);
+    EXPECT_NE(plan.LinearColumns().table, plan.EmbeddingColumns().table);
+    EXPECT_EQ(plan.EmbeddingColumns().first, 0u);
+  };
+  v1::Config said = config;
+  said.mutable_model()->mutable_linear();
+  apart(said);
+  v1::Config rowwise = config;
+  rowwise.mutable_model()->mutable_optimizer()->mutable_rowwise_adagrad();
+  apart(rowwise);
+  v1::Config clipped = config;
+  clipped.mutable_model()->mutable_embedding()->mutable_optimizer()->mutable_clip()->set_row_norm(1);
+  apart(clipped);
+  // The embeddings' own optimizer is what counts.
+  rowwise.mutable_model()->mutable_embedding()->mutable_optimizer()->mutable_sgd();
+  EXPECT_EQ(PlanModel(rowwise, schema)->linear_columns, 1u);
+}
+
+TEST(ModelPlan, AModelThatIsTrainedOnKeepsItsLinearWeightsWhereTheyAre) {
+  Schema schema = MakeSchema(0, 2, false, 2);
+  v1::Config config = MakeConfig(ModelConfig::FM);
+  v1::ModelDescription known;
+  known.set_type("fm");
+  known.set_loss("logistic");
+  known.set_outputs(1);
+  known.set_embedding_dim(4);
+  schema.continued = std::make_shared<v1::ModelDescription>(known);
+  EXPECT_EQ(PlanModel(config, schema)->linear_columns, 0u);
+  known.set_linear_columns(1);
+  schema.continued = std::make_shared<v1::ModelDescription>(known);
+  EXPECT_EQ(PlanModel(config, schema)->linear_columns, 1u);
+  config.mutable_model()->mutable_embedding()->mutable_optimizer()->mutable_clip()->set_row_norm(1);
+  EXPECT_EQ(PlanModel(config, schema)->linear_columns, 1u);
+  config.mutable_model()->mutable_linear();
+  const auto refused = PlanModel(config, schema);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr("leave model.linear away"));
 }
 
 TEST(ModelPlan, InitializesHiddenLayersByHeAndTheLastByXavier) {

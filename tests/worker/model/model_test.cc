@@ -47,6 +47,7 @@ struct Case {
   std::vector<v1::MultiColumn::Pooling> pooling = {};
   bool weighted = false;
   bool scaled = false;  // Labels are.
+  bool linear_apart = false;
 
   uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
 };
@@ -62,6 +63,7 @@ v1::Config ConfigOf(const Case& c) {
   model->add_hidden(5);
   if (c.type != ModelConfig::DLRM) model->add_hidden(4);
   model->add_bottom_hidden(4);
+  if (c.linear_apart) model->mutable_linear();
   model->set_l2(c.l2);
   model->set_dropout(c.dropout);
   model->set_activation(c.activation);
@@ -245,6 +247,7 @@ INSTANTIATE_TEST_SUITE_P(
              true},
         Case{"WideDeep", ModelConfig::WIDEDEEP, ModelConfig::SQUARED, 2, 2, false, 0, 0.1, 0},
         Case{"WideDeepSoftmax", ModelConfig::WIDEDEEP, ModelConfig::AUTO, 2, 2, false, 3, 0, 0},
+        Case{.name = "FmLinearApart", .type = ModelConfig::FM, .fields = 2, .classes = 2, .linear_apart = true},
         Case{"MlpFields", ModelConfig::MLP, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
         Case{"MlpFieldsOnly", ModelConfig::MLP, ModelConfig::AUTO, 0, 2, false, 3, 0.1, 0},
         Case{"Dcn", ModelConfig::DCN, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0, ModelConfig::GELU},
@@ -401,8 +404,9 @@ TEST(Model, MatrixFactorizationIsMeanPlusBiasesPlusDotProduct) {
   double expected_loss = 0;
   for (size_t s = 0; s < kSamples; ++s) {
     const uint32_t user = setup.batch.row[2 * s], item = setup.batch.row[2 * s + 1];
-    double expected = setup.values[0][0] + setup.values[1][user] + setup.values[1][item];
-    for (size_t d = 0; d < 3; ++d) expected += setup.values[2][3 * user + d] * setup.values[2][3 * item + d];
+    const float *const user_row = &setup.values[1][4 * user], *const item_row = &setup.values[1][4 * item];
+    double expected = setup.values[0][0] + user_row[0] + item_row[0];
+    for (size_t d = 1; d <= 3; ++d) expected += user_row[d] * item_row[d];
     EXPECT_NEAR(predictions[s], expected, 16 * 4 * 0x1p-24);
     const double error = expected - setup.batch.batch.labels[s];
     expected_loss += error * error / 2;
@@ -418,13 +422,11 @@ TEST(Model, FactorizationMachineSumsAllPairsOfASample) {
   for (size_t s = 0; s < kSamples; ++s) {
     double expected = setup.values[0][0];
     for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
-      const uint32_t row = setup.batch.row[f];
-      expected += setup.values[1][row] * batch.values[f];
+      const float* const row = &setup.values[1][4 * setup.batch.row[f]];
+      expected += row[0] * batch.values[f];
       for (uint32_t g = f + 1; g < batch.offsets[s + 1]; ++g) {
-        const uint32_t other = setup.batch.row[g];
-        for (size_t d = 0; d < 3; ++d) {
-          expected += setup.values[2][3 * row + d] * setup.values[2][3 * other + d] * batch.values[f] * batch.values[g];
-        }
+        const float* const other = &setup.values[1][4 * setup.batch.row[g]];
+        for (size_t d = 1; d <= 3; ++d) expected += row[d] * other[d] * batch.values[f] * batch.values[g];
       }
     }
     EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s;
@@ -445,9 +447,9 @@ TEST(Model, NumbersAreInAllPairsWithTheirOwnVectors) {
     double expected = values("bias")[0];
     std::vector<std::vector<double>> vectors;  // Times the feature's value.
     for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
-      expected += values("linear")[setup.batch.row[f]];
-      const float* const row = &values("embedding")[3 * setup.batch.row[f]];
-      vectors.emplace_back(row, row + 3);
+      const float* const row = &values("embedding")[4 * setup.batch.row[f]];
+      expected += row[0];
+      vectors.emplace_back(row + 1, row + 4);
     }
     for (size_t j = 0; j < 3; ++j) {
       const double x = batch.numeric[3 * s + j];
@@ -461,6 +463,42 @@ TEST(Model, NumbersAreInAllPairsWithTheirOwnVectors) {
       }
     }
     EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s;
+  }
+}
+
+// Whether the linear weights are columns of table "embedding" or a table of their own makes no difference to a bit.
+TEST(Model, LinearWeightsAreTheSameModelWhereverTheyLie) {
+  std::vector<Case> cases = {
+      {"fm", ModelConfig::FM, ModelConfig::AUTO, 0, 0, true, 2, 0.2f, 0},
+      {"deepfm", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0.1f, 0.3f},
+      {"widedeep", ModelConfig::WIDEDEEP, ModelConfig::AUTO, 2, 2, false, 3, 0, 0},
+      {"pooled", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0.1f, 0},
+  };
+  cases.back().pooling = {v1::MultiColumn::MAX, v1::MultiColumn::MEAN};
+  cases.back().l2_per = ModelConfig::SAMPLE;
+  for (const Case& c : cases) {
+    Case divided = c;
+    divided.linear_apart = true;
+    Instance joined(c), apart(divided);
+    const ModelPlan& plan = joined.model->plan();
+    const size_t outputs = plan.linear_columns, width = outputs + 3;
+    ASSERT_EQ(outputs, c.outputs()) << c.name;
+    std::vector<float>& rows = joined.values[plan.TableIndex("embedding")];
+    const auto copy = [&](const char* table, size_t from, size_t columns) {
+      const std::vector<float>& own = apart.values[apart.model->plan().TableIndex(table)];
+      for (size_t i = 0; i < own.size(); ++i) rows[i / columns * width + from + i % columns] = own[i];
+    };
+    copy("linear", 0, outputs);
+    copy("embedding", outputs, 3);
+    for (size_t t = 0; t < plan.dense_tables.size(); ++t) joined.values[t] = apart.values[t];
+    for (size_t t = 0; t < joined.values.size(); ++t) joined.parameters[t] = joined.values[t].data();
+    EXPECT_EQ(joined.Gradients(), apart.Gradients()) << c.name;
+    std::vector<float> linear, vectors;
+    const std::vector<float>& got = joined.GradientOf("embedding");
+    for (size_t i = 0; i < got.size(); ++i) (i % width < outputs ? linear : vectors).push_back(got[i]);
+    EXPECT_EQ(linear, apart.GradientOf("linear")) << c.name;
+    EXPECT_EQ(vectors, apart.GradientOf("embedding")) << c.name;
+    for (size_t t = 0; t < plan.dense_tables.size(); ++t) EXPECT_EQ(joined.gradients[t], apart.gradients[t]) << c.name;
   }
 }
 
@@ -529,20 +567,15 @@ TEST(Model, RowGradientsFollowTheKeysWhateverTheirOrder) {
   const uint32_t last = static_cast<uint32_t>(forward.batch.keys.size()) - 1;
   std::reverse(reordered.batch.keys.begin(), reordered.batch.keys.end());
   for (uint32_t& row : reordered.batch.row) row = last - row;
-  for (size_t t : {size_t{1}, size_t{2}}) {
-    const size_t dim = t == 1 ? 1 : 3;
-    for (uint32_t row = 0; row <= last; ++row) {
-      std::copy_n(&forward.values[t][row * dim], dim, &reordered.values[t][(last - row) * dim]);
-    }
+  const size_t t = forward.model->plan().TableIndex("embedding"), dim = forward.values[t].size() / (last + 1);
+  for (uint32_t row = 0; row <= last; ++row) {
+    std::copy_n(&forward.values[t][row * dim], dim, &reordered.values[t][(last - row) * dim]);
   }
   forward.model->Gradients(forward.batch, forward.parameters, 0, forward.outputs);
   reordered.model->Gradients(reordered.batch, reordered.parameters, 0, reordered.outputs);
-  for (size_t t : {size_t{1}, size_t{2}}) {
-    const size_t dim = t == 1 ? 1 : 3;
-    for (uint32_t row = 0; row <= last; ++row) {
-      for (size_t d = 0; d < dim; ++d) {
-        EXPECT_EQ(forward.gradients[t][row * dim + d], reordered.gradients[t][(last - row) * dim + d]);
-      }
+  for (uint32_t row = 0; row <= last; ++row) {
+    for (size_t d = 0; d < dim; ++d) {
+      EXPECT_EQ(forward.gradients[t][row * dim + d], reordered.gradients[t][(last - row) * dim + d]);
     }
   }
 }

@@ -264,7 +264,7 @@ TEST(Multitask, ItsDescriptionMakesTheSameModel) {
     v1::Config config = LabelsConfig(structure);
     config.mutable_model()->set_layer_norm(true);
     const auto description = LabelsDescription(config);
-    EXPECT_EQ(description->format(), kModelFormat);
+    EXPECT_EQ(description->format(), 6u);
     ASSERT_TRUE(CheckDescription(*description).ok()) << CheckDescription(*description);
     const v1::Config again = worker::ConfigOf(*description);
     EXPECT_THAT(again.data().csv().labels(), ElementsAre("click", "cart", "conversion"));

@@ -164,7 +164,7 @@ void BM_GatherFields(benchmark::State& state) {
   Features features(state.range(0) != 0);
   ScratchArray<float> out = Random(kSamples * kFields * kDim);
   Run(state, 2 * Features::kFloats, [&] {
-    backend->GatherFields(features.batch, kFields, kDim, features.rows.data(), kFields * kDim, 0, out.data());
+    backend->GatherFields(features.batch, kFields, kDim, {features.rows.data(), kDim}, kFields * kDim, 0, out.data());
   });
 }
 
@@ -174,15 +174,16 @@ void BM_ScatterFields(benchmark::State& state) {
   if (state.range(1) != 0) features.batch.order = &features.order;
   const ScratchArray<float> dx = Random(kSamples * kFields * kDim);
   Run(state, 3 * Features::kFloats, [&] {
-    backend->ScatterFields(features.batch, kFields, kDim, dx.data(), kFields * kDim, 0, features.drows.data());
+    backend->ScatterFields(features.batch, kFields, kDim, dx.data(), kFields * kDim, 0, {features.drows.data(), kDim});
   });
 }
 
 void BM_FactorizationMachine(benchmark::State& state) {
   Features features(state.range(0) != 0);
   ScratchArray<float> sums = Random(kSamples * kDim), out = Random(kSamples);
-  Run(state, Features::kFloats,
-      [&] { backend->FactorizationMachine(features.batch, kDim, features.rows.data(), sums.data(), out.data()); });
+  Run(state, Features::kFloats, [&] {
+    backend->FactorizationMachine(features.batch, kDim, {features.rows.data(), kDim}, sums.data(), out.data());
+  });
 }
 
 void BM_FactorizationMachineBackward(benchmark::State& state) {
@@ -190,8 +191,8 @@ void BM_FactorizationMachineBackward(benchmark::State& state) {
   if (state.range(1) != 0) features.batch.order = &features.order;
   const ScratchArray<float> sums = Random(kSamples * kDim), dout = Random(kSamples);
   Run(state, 3 * Features::kFloats, [&] {
-    backend->FactorizationMachineBackward(features.batch, kDim, features.rows.data(), sums.data(), dout.data(),
-                                          features.drows.data());
+    backend->FactorizationMachineBackward(features.batch, kDim, {features.rows.data(), kDim}, sums.data(), dout.data(),
+                                          {features.drows.data(), kDim});
   });
 }
 

@@ -185,7 +185,7 @@ void EmbeddingDims(benchmark::internal::Benchmark* benchmark) {
 void BM_SparseLinear(benchmark::State& state) {
   const Features features(state.range(0));
   std::vector<float> out(kSamples * features.dim);
-  for (auto _ : state) SparseLinear(features.View(), features.dim, features.rows.data(), out.data());
+  for (auto _ : state) SparseLinear(features.View(), features.dim, {features.rows.data(), features.dim}, out.data());
   SetFloats(state, features.floats());
 }
 BENCHMARK(BM_SparseLinear)->Apply(EmbeddingDims);
@@ -193,7 +193,8 @@ BENCHMARK(BM_SparseLinear)->Apply(EmbeddingDims);
 void BM_SparseLinearBackward(benchmark::State& state) {
   Features features(state.range(0));
   const std::vector<float> dout = Random(kSamples * features.dim);
-  for (auto _ : state) SparseLinearBackward(features.View(), features.dim, dout.data(), features.drows.data());
+  for (auto _ : state)
+    SparseLinearBackward(features.View(), features.dim, dout.data(), {features.drows.data(), features.dim});
   SetFloats(state, 2 * features.floats());
 }
 BENCHMARK(BM_SparseLinearBackward)->Apply(EmbeddingDims);
@@ -202,7 +203,7 @@ void BM_FactorizationMachine(benchmark::State& state) {
   const Features features(state.range(0));
   std::vector<float> sums(kSamples * features.dim), out(kSamples);
   for (auto _ : state) {
-    FactorizationMachine(features.View(), features.dim, features.rows.data(), sums.data(), out.data());
+    FactorizationMachine(features.View(), features.dim, {features.rows.data(), features.dim}, sums.data(), out.data());
   }
   SetFloats(state, features.floats());
 }
@@ -212,8 +213,8 @@ void BM_FactorizationMachineBackward(benchmark::State& state) {
   Features features(state.range(0));
   const std::vector<float> sums = Random(kSamples * features.dim), dout = Random(kSamples);
   for (auto _ : state) {
-    FactorizationMachineBackward(features.View(), features.dim, features.rows.data(), sums.data(), dout.data(),
-                                 features.drows.data());
+    FactorizationMachineBackward(features.View(), features.dim, {features.rows.data(), features.dim}, sums.data(),
+                                 dout.data(), {features.drows.data(), features.dim});
   }
   SetFloats(state, 3 * features.floats());
 }
@@ -224,7 +225,7 @@ void BM_GatherFields(benchmark::State& state) {
   const size_t stride = kFields * features.dim + 13;
   std::vector<float> out(kSamples * stride);
   for (auto _ : state) {
-    GatherFields(features.View(), kFields, features.dim, features.rows.data(), stride, 0, out.data());
+    GatherFields(features.View(), kFields, features.dim, {features.rows.data(), features.dim}, stride, 0, out.data());
   }
   SetFloats(state, 2 * features.floats());
 }
@@ -235,7 +236,7 @@ void BM_ScatterFields(benchmark::State& state) {
   const size_t stride = kFields * features.dim + 13;
   const std::vector<float> dx = Random(kSamples * stride);
   for (auto _ : state) {
-    ScatterFields(features.View(), kFields, features.dim, dx.data(), stride, 0, features.drows.data());
+    ScatterFields(features.View(), kFields, features.dim, dx.data(), stride, 0, {features.drows.data(), features.dim});
   }
   SetFloats(state, 3 * features.floats());
 }

@@ -158,6 +158,7 @@ absl::Status Write(const v1::Config& config, const std::string& folder) {
   json["linear_rows"] = plan.linear_rows;
   json["linear_numeric"] = plan.linear_numeric;
   json["pairs"] = plan.pairs;
+  json["linear_columns"] = plan.linear_columns;
   json["embedding_dim"] = plan.embedding_dim;
   json["mlp"] = LayersOf(plan.mlp);
   json["bottom"] = LayersOf(plan.bottom);

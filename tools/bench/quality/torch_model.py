@@ -154,18 +154,19 @@ class Model:
             logits = logits + self.prior
         if plan["linear_numeric"]:
             logits = logits + numeric @ parameters["numeric"]
+        if plan["embedding_dim"]:
+            weights, vectors = torch.split(parameters["embedding"][place],
+                                           (plan["linear_columns"], plan["embedding_dim"]), 1)
         if plan["linear_rows"]:
-            features = parameters["linear"][place]
+            features = weights if plan["linear_columns"] else parameters["linear"][place]
             if values is not None:
                 features = features * values[:, None]
             logits = logits.index_add(0, sample, features)
-        if plan["embedding_dim"]:
-            vectors = parameters["embedding"][place]
-            if plan["pairs"]:
-                scaled = vectors if values is None else vectors * values[:, None]
-                zeros = torch.zeros(size, plan["embedding_dim"])
-                sums, squares = zeros.index_add(0, sample, scaled), zeros.index_add(0, sample, scaled * scaled)
-                logits = logits + 0.5 * (sums * sums - squares).sum(1, keepdim=True)
+        if plan["pairs"]:
+            scaled = vectors if values is None else vectors * values[:, None]
+            zeros = torch.zeros(size, plan["embedding_dim"])
+            sums, squares = zeros.index_add(0, sample, scaled), zeros.index_add(0, sample, scaled * scaled)
+            logits = logits + 0.5 * (sums * sums - squares).sum(1, keepdim=True)
         if plan["mlp"]:
             x = numeric
             if plan["type"] == "deepfm":
