@@ -68,6 +68,14 @@ std::vector<bool> ShardMoves::Living() const {
   return living;
 }
 
+std::vector<bool> ShardMoves::Present() const {
+  std::vector<bool> present(options_.servers);
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    present[server] = members_.Alive(members_.servers()[server]);
+  }
+  return present;
+}
+
 uint32_t ShardMoves::Cancel(const v1::MoveRequest& request) {
   uint32_t cancelled = 0;
   for (const ShardId shard : request.shards()) cancelled += plan_.Forget(shard);
@@ -83,7 +91,7 @@ absl::StatusOr<v1::MoveResponse> ShardMoves::Move(const v1::MoveRequest& request
   if (request.cancel()) {
     response.set_cancelled(Cancel(request));
   } else if (request.level()) {
-    plan_.PlanLevel(shards_.owners(), Living());
+    plan_.PlanLevel(shards_.owners(), Present());
   } else {
     LODESTONE_RETURN_IF_ERROR(CheckTakes(request.server()));
     for (const ShardId shard : request.shards()) LODESTONE_RETURN_IF_ERROR(CheckServed(shard));

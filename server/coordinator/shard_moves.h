@@ -63,6 +63,9 @@ class ShardMoves {
   // Whether the server lives, as this life of the coordinator has heard.
   bool Lives(uint32_t server) const;
   std::vector<bool> Living() const;
+  // By server: it lives, or did when this life of the coordinator began, and will be heard of until its lease ends. What
+  // is planned for those waits until then.
+  std::vector<bool> Present() const;
   // Returns how many plans were given up.
   uint32_t Cancel(const v1::MoveRequest& request);
   bool Follows(uint32_t server, ShardId shard) const;

@@ -171,6 +171,26 @@ TEST_F(ShardMovesTest, ARebalanceLeavesTheShardsOfAServerThatIsAway) {
   EXPECT_EQ(planned->planned(), 0);
 }
 
+// Regression: shards of a server that a coordinator has not heard of since it began stayed where they were.
+TEST_F(ShardMovesTest, ALevelCountsServersThatTheCoordinatorWillHearOf) {
+  ASSERT_TRUE(Drain(1).ok());
+  FinishMoves();
+  const v1::CoordinatorState state = members_->SaveState();
+  members_ = std::make_unique<Membership>(Options(1));
+  ASSERT_TRUE(members_->Restore(state).ok());
+  Beat(0);
+  Beat(1);
+  ASSERT_TRUE(Drain(1, /*undo=*/true).ok());
+  const auto planned = Level();
+  ASSERT_TRUE(planned.ok());
+  EXPECT_EQ(planned->planned(), 2);
+  Beat(2);
+  FinishMoves();
+  for (uint32_t server = 0; server < kMoveServers; ++server) {
+    EXPECT_EQ(std::count(Owners().begin(), Owners().end(), server), 2) << "ps " << server;
+  }
+}
+
 TEST_F(ShardMovesTest, PlansOutliveTheCoordinator) {
   ASSERT_TRUE(Move({0}, 2).ok());
   ASSERT_TRUE(Drain(1).ok());
