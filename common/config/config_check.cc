@@ -20,6 +20,9 @@
 namespace lodestone {
 namespace {
 
+// Of a field's vector, as of model.embedding_dim.
+constexpr uint32_t kFieldDimMax = 4096;
+
 using Problems = std::vector<ConfigProblem>;
 
 // An address to connect to.
@@ -173,6 +176,11 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   for (const auto& [label, weight] : weights) {
     if (weight >= 0 && std::isfinite(weight)) continue;
     problems->push_back({absl::StrCat("model.multitask.loss_weights.", label), "must be a number from 0 on"});
+  }
+  const std::map<std::string, uint32_t> dims(model.embedding_dims().begin(), model.embedding_dims().end());
+  for (const auto& [column, dim] : dims) {
+    if (dim >= 1 && dim <= kFieldDimMax) continue;
+    problems->push_back({absl::StrCat("model.embedding_dims.", column), absl::StrCat("must be 1 to ", kFieldDimMax)});
   }
   CheckRanges(model.optimizer(), "model.optimizer", problems);
   CheckOptimizer(model.optimizer(), "model.optimizer", problems);

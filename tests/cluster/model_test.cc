@@ -288,11 +288,13 @@ train: {epochs: 1, batch_size: 64}
   EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
 }
 
-TEST(ModelLife, FieldsWithSeveralCategoriesAndMissingNumbersArePredictedByAllAsTheWorkerDoes) {
+class SeveralCategories : public testing::TestWithParam<const char*> {};
+
+// The model is the parameter.
+TEST_P(SeveralCategories, AndMissingNumbersArePredictedByAllAsTheWorkerDoes) {
   if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
-  const std::string config = ConfigFile("multi.yaml", R"(
+  const std::string config = ConfigFile("multi.yaml", absl::StrCat("model: ", GetParam(), R"(
 cluster: {servers: 2, workers: 2, shards: 8}
-model: {type: deepfm, embedding_dim: 4, hidden: [16, 8]}
 data:
   format: csv
   csv:
@@ -302,8 +304,8 @@ data:
     multi: {tags: {pooling: mean, values_max: 3}, seen: {separator: " ", pooling: max}, words: {pooling: sum}}
     missing_indicator: [age]
     missing: ["?"]
-train: {epochs: 1, batch_size: 64}
-)");
+train: {epochs: 1, batch_size: 64, validate: {every_epochs: 1}}
+)"));
   const auto write = [](const std::string& path, uint32_t first, uint32_t count) {
     std::ofstream file(path);
     file << "click,age,city,tags,seen,words\n";
@@ -336,6 +338,13 @@ train: {epochs: 1, batch_size: 64}
   }
   EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, SeveralCategories,
+    testing::Values(
+        "{type: deepfm, embedding_dim: 4, hidden: [16, 8]}",
+        "{type: widedeep, embedding_dim: 4, embedding_dims: {city: 6, seen: 2}, hidden: [16, 8]}",
+        "{type: dcn, embedding_dim: 4, embedding_dims: {city: 2, tags: 2, seen: 2, words: 8}, hidden: [8]}"));
 
 // The numbers that follow `what` in a text.
 std::vector<uint64_t> NumbersAfter(const std::string& text, const std::string& what) {

@@ -47,6 +47,7 @@ cluster: {servers: 2, workers: 2, shards: 8}
 model:
   type: multitask
   embedding_dim: 8
+  embedding_dims: {item: 4}
   hidden: [32]
   multitask: {structure: mmoe, experts: 3, tower_hidden: [8]}
   optimizer: {adagrad: {}, learning_rate: 0.1}

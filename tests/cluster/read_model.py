@@ -198,6 +198,18 @@ def cross(network, tensors, x0):
     return x
 
 
+def field_rows(name, model, rows, fields):
+    """Each field's row of its table NAME or NAME/WIDTH; none if there are no such tables."""
+    widths = model.get("field_dims") or [model["embedding_dim"]] * len(fields)
+    tables = [name if width == model["embedding_dim"] else f"{name}/{width}" for width in widths]
+    return [pooled(rows[table], *field) for table, field in zip(tables, fields) if table in rows]
+
+
+def in_order(vectors, model):
+    """The fields' vectors as the vector of all features has them: those of another width than embedding_dim last."""
+    return sorted(vectors, key=lambda v: (len(v) != model["embedding_dim"], len(v)))
+
+
 def tower(name, model, tensors, x):
     """The vector of one tower."""
     for layer in range(len(model["hidden"])):
@@ -210,9 +222,10 @@ def tower(name, model, tensors, x):
 
 def score_of(model, tensors, rows, numbers, fields):
     vectors = []
+    embeddings = field_rows("embedding", model, rows, fields)
     for name in ("user", "item"):
         own = model["two_tower"][name]
-        parts = [pooled(rows["embedding"], *field) for field in fields if field[1]["name"] in own]
+        parts = [row for row, field in zip(embeddings, fields) if field[1]["name"] in own]
         parts += [[x] for x, column in zip(numbers, model["data"]["numeric"]) if column["name"] in own]
         vectors.append(tower(name, model, tensors, np.concatenate(parts)))
     return vectors[0] @ vectors[1] / model["two_tower"]["temperature"]
@@ -251,22 +264,20 @@ def logits_of(model, tensors, rows, numbers, fields):
         logits = logits + np.array(model["prior"])
     if "numeric" in tensors:
         logits = logits + numbers @ tensors["numeric"]
-    if "linear" in rows:
-        logits = logits + sum(pooled(rows["linear"], *field) for field in fields)
-    vectors = np.array([pooled(rows["embedding"], *field) for field in fields]) if "embedding" in rows else None
+    logits = logits + sum(field_rows("linear", model, rows, fields))
+    vectors = field_rows("embedding", model, rows, fields)
     if model.get("linear_columns"):
-        weights, vectors = np.split(vectors, [model["linear_columns"]], axis=1)
-        logits = logits + weights.sum(0)
+        logits = logits + sum(row[: model["linear_columns"]] for row in vectors)
+        vectors = [row[model["linear_columns"] :] for row in vectors]
+    x = np.concatenate([*in_order(vectors, model), numbers])
     if model["type"] in ("fm", "mf", "deepfm"):
-        factors = vectors
+        factors = np.array(vectors)
         if model.get("numeric_pairs"):
-            factors = np.concatenate([vectors, numbers[:, None] * tensors["numeric_embedding"]])
+            factors = np.concatenate([factors, numbers[:, None] * tensors["numeric_embedding"]])
         logits = logits + 0.5 * (factors.sum(0) ** 2 - (factors**2).sum(0)).sum()
     if model["type"] == "multitask":
-        x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
         logits = logits + multitask(model, tensors, x)
     if model["type"] in ("deepfm", "mlp", "widedeep", "dcn"):
-        x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
         if model["type"] == "dcn":
             crossed = cross(model["cross"], tensors, x)
             if model["cross"]["structure"] == "parallel":
@@ -282,7 +293,7 @@ def logits_of(model, tensors, rows, numbers, fields):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2, 3, 4, 5, 6, 7) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3, 4, 5, 6, 7, 8) and model["activation"] == "relu"
     data = model["data"]
     missing = set(data["missing"]) | {""}
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}

@@ -101,6 +101,7 @@ cluster: {servers: 2, workers: 2, shards: 8}
 model:
   type: twotower
   embedding_dim: 12
+  embedding_dims: {shelf: 4}
   two_tower: {user: [user], item: [item, shelf], dim: 12, temperature: 0.2}
   optimizer: {adagrad: {}, learning_rate: 0.1}
 data:

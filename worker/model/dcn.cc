@@ -84,7 +84,7 @@ absl::Status PlanDcn(const v1::ModelConfig& model, const Schema& schema, ModelPl
   LODESTONE_RETURN_IF_ERROR(CheckFieldsOrNumbers(model, schema));
   const v1::CrossConfig& cross = model.cross();
   if (schema.field_count > 0) plan->AddEmbedding(model.embedding_dim());
-  const size_t width = Features::Width(schema, plan->embedding_dim);
+  const size_t width = plan->FeatureWidth();
   if (cross.rank() >= width) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.cross.rank: ", cross.rank(), " is no less than the ", width,

@@ -18,8 +18,9 @@ namespace lodestone::worker {
 
 class DeviceBatch {
  public:
-  // `ordered`: with the order in which gradients are added up, so that they are the same bits each time.
-  DeviceBatch(kernels::Backend* backend, bool ordered, size_t row_tables);
+  // Of batches with so many groups of keys. `ordered`: with the order in which gradients are added up, so that they are
+  // the same bits each time.
+  DeviceBatch(kernels::Backend* backend, bool ordered, size_t groups, size_t row_tables);
 
   // Takes over the batch, and makes room for its rows, `row_floats` of each row table.
   // REQUIRES: nothing queued uses the batch before any more.
@@ -30,7 +31,7 @@ class DeviceBatch {
   void Await();
 
   // In the device's memory. Of the last Pack.
-  BatchView view() const { return view_; }
+  const BatchView& view() const { return view_; }
   const float* rows(size_t table) const { return rows_[table].data(); }
 
  private:
@@ -41,15 +42,23 @@ class DeviceBatch {
   }
   // Adds an array to the piece and returns where it is.
   size_t Add(const void* data, size_t words);
+  // Where the arrays of a group of keys lie.
+  struct GroupPlaces {
+    size_t offsets = 0, row = 0, values = 0;
+    size_t feature = 0, sample = 0, chunk_begin = 0, chunk_row = 0, first_chunk = 0, end_chunk = 0;
+  };
+  GroupPlaces AddGroup(const KeyedBatch& keyed, size_t group);
+  BatchView::Group ViewOf(const KeyedBatch& keyed, size_t group, const GroupPlaces& at);
 
   kernels::Backend* const backend_;
   const bool ordered_;
   const uint32_t mark_;  // Behind the copies.
-  kernels::FeatureOrderArrays order_arrays_;
-  kernels::FeatureOrder order_;             // On the device.
-  std::vector<uint32_t> pieces_;            // The arrays one after another, until it is known how long they are.
-  kernels::ScratchArray<uint32_t> packed_;  // The same in memory that the device can fetch from.
-  kernels::ScratchArray<uint32_t> words_;   // On the device.
+  // By group.
+  std::vector<kernels::FeatureOrderArrays> order_arrays_;
+  std::vector<kernels::FeatureOrder> orders_;  // On the device. Their number is constant.
+  std::vector<uint32_t> pieces_;               // The arrays one after another, until it is known how long they are.
+  kernels::ScratchArray<uint32_t> packed_;     // The same in memory that the device can fetch from.
+  kernels::ScratchArray<uint32_t> words_;      // On the device.
   std::vector<kernels::ScratchArray<float>> rows_;  // On the device.
   BatchView view_;
 };

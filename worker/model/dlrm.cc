@@ -44,7 +44,7 @@ class InteractionTerm final : public Term {
         batch.size, batch.numeric, std::span(parameters.data() + bottom_begin_, bottom_.tensor_count()), bottom_seed);
     vectors_.Resize(batch.size * vectors_count_ * dim_);
     backend_->CopyColumns(batch.size, dim_, bottom, vectors_count_ * dim_, 0, vectors_.data());
-    backend_->GatherFields(batch.sparse, fields_, dim_, {parameters[embedding_], dim_}, vectors_count_ * dim_, dim_,
+    backend_->GatherFields(batch.sparse(), fields_, dim_, {parameters[embedding_], dim_}, vectors_count_ * dim_, dim_,
                            vectors_.data());
     input_.Resize(batch.size * width_);
     backend_->CopyColumns(batch.size, dim_, bottom, width_, 0, input_.data());
@@ -63,7 +63,7 @@ class InteractionTerm final : public Term {
     backend_->Fill(dvectors_.size(), 0.0f, dvectors_.data());
     backend_->DotInteractionBackward(batch.size, vectors_count_, dim_, vectors_.data(), width_, dim_, dinput_.data(),
                                      dvectors_.data());
-    backend_->ScatterFields(batch.sparse, fields_, dim_, dvectors_.data(), vectors_count_ * dim_, dim_,
+    backend_->ScatterFields(batch.sparse(), fields_, dim_, dvectors_.data(), vectors_count_ * dim_, dim_,
                             {gradients[embedding_], dim_});
     // The bottom's output goes into the mlp by itself and through the products.
     const size_t n = batch.size * dim_;

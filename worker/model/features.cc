@@ -3,25 +3,32 @@
 namespace lodestone::worker {
 
 Features::Features(const ModelPlan& plan, kernels::Backend* backend)
-    : fields_(plan.field_count),
-      dim_(plan.embedding_dim),
-      numeric_(plan.numeric_count),
-      embedding_(fields_ > 0 ? plan.EmbeddingColumns() : TableColumns()),
-      backend_(backend),
-      x_(backend) {}
+    : width_(plan.FeatureWidth()), numeric_(plan.numeric_count), backend_(backend), x_(backend) {
+  size_t col = 0;
+  for (size_t g = 0; plan.field_count > 0 && g < plan.groups.count(); ++g) {
+    groups_.push_back({plan.FieldsIn(g), plan.group_dims[g], plan.EmbeddingColumns(g), col});
+    col += groups_.back().fields * groups_.back().dim;
+  }
+}
 
 const float* Features::Gather(const BatchView& batch, const ParameterPointers& parameters) {
-  if (fields_ == 0) return batch.numeric;
-  x_.Resize(batch.size * width());
-  backend_->GatherFields(batch.sparse, fields_, dim_, embedding_.Of(parameters), width(), 0, x_.data());
-  if (numeric_ > 0) {
-    backend_->CopyColumns(batch.size, numeric_, batch.numeric, width(), fields_ * dim_, x_.data());
+  if (groups_.empty()) return batch.numeric;
+  x_.Resize(batch.size * width_);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    backend_->GatherFields(batch.groups[g].sparse, group.fields, group.dim, group.rows.Of(parameters), width_,
+                           group.col, x_.data());
   }
+  if (numeric_ > 0) backend_->CopyColumns(batch.size, numeric_, batch.numeric, width_, width_ - numeric_, x_.data());
   return x_.data();
 }
 
 void Features::Scatter(const BatchView& batch, const float* dx, const GradientPointers& gradients) {
-  if (fields_ > 0) backend_->ScatterFields(batch.sparse, fields_, dim_, dx, width(), 0, embedding_.Of(gradients));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    backend_->ScatterFields(batch.groups[g].sparse, group.fields, group.dim, dx, width_, group.col,
+                            group.rows.Of(gradients));
+  }
 }
 
 }  // namespace lodestone::worker

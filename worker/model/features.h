@@ -1,9 +1,11 @@
-// A sample's features as one vector: its fields' embeddings, field after field, and beside them its numbers.
+// A sample's features as one vector: its fields' embeddings, field after field, those of one width together
+// (ModelPlan::groups), and beside them its numbers.
 //
 // Not thread-safe: it keeps the vectors, in the backend's memory.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/scratch_array.h"
@@ -17,25 +19,27 @@ class Features {
   // Of the plan's fields, embeddings and numeric features. Without fields the vectors are the batch's own numbers.
   Features(const ModelPlan& plan, kernels::Backend* backend);
 
-  // Of one vector, for data of `schema`.
-  static size_t Width(const Schema& schema, uint32_t embedding_dim) {
-    return size_t{schema.field_count} * embedding_dim + schema.numeric_count;
-  }
-  size_t width() const { return fields_ * dim_ + numeric_; }
+  size_t width() const { return width_; }
 
   // The vectors of a batch, [samples, width]: until the next call, and as long as the batch.
   const float* Gather(const BatchView& batch, const ParameterPointers& parameters);
 
   // Whether the embeddings' gradient is wanted: there are fields.
-  bool has_rows() const { return fields_ > 0; }
-  // Adds the gradient with respect to the vectors, [samples, width], to that of table "embedding".
+  bool has_rows() const { return !groups_.empty(); }
+  // Adds the gradient with respect to the vectors, [samples, width], to those of the embeddings' tables.
   void Scatter(const BatchView& batch, const float* dx, const GradientPointers& gradients);
 
  private:
-  const size_t fields_;
-  const size_t dim_;
+  struct Group {
+    size_t fields = 0;
+    size_t dim = 0;
+    TableColumns rows;
+    size_t col = 0;  // Of the first field's first element.
+  };
+
+  const size_t width_;
   const size_t numeric_;
-  const TableColumns embedding_;  // If there are fields.
+  std::vector<Group> groups_;  // Empty if there are no fields.
   kernels::Backend* const backend_;
   kernels::ScratchArray<float> x_;
 };

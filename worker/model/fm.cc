@@ -16,11 +16,11 @@ class PairsTerm : public Term {
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t>,
                float* logits) override {
     sums_.Resize(batch.size * dim_);
-    backend_->FactorizationMachine(batch.sparse, dim_, rows_.Of(parameters), sums_.data(), logits);
+    backend_->FactorizationMachine(batch.sparse(), dim_, rows_.Of(parameters), sums_.data(), logits);
   }
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const float* dlogits,
                 const GradientPointers& gradients) override {
-    backend_->FactorizationMachineBackward(batch.sparse, dim_, rows_.Of(parameters), sums_.data(), dlogits,
+    backend_->FactorizationMachineBackward(batch.sparse(), dim_, rows_.Of(parameters), sums_.data(), dlogits,
                                            rows_.Of(gradients));
   }
 
@@ -71,7 +71,7 @@ class NumericPairsTerm final : public PairsTerm {
     float* const g = wide_.Resize(n);  // In every column.
     backend_->MatMul(false, false, batch.size, dim_, 1, 1, dlogits, ones_.data(), 0, g);
     Multiply(n, g, t_.data(), &terms_);
-    backend_->SparseLinearBackward(batch.sparse, dim_, terms_.data(), rows_.Of(gradients));
+    backend_->SparseLinearBackward(batch.sparse(), dim_, terms_.data(), rows_.Of(gradients));
     backend_->Axpy(n, 1, sums_.data(), t_.data());
     Multiply(n, g, t_.data(), &terms_);
     backend_->MatMul(true, false, count_, dim_, batch.size, 1, batch.numeric, terms_.data(), 0, gradients[numeric_]);

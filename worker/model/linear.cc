@@ -30,21 +30,26 @@ class NumericTerm final : public Term {
 
 class RowsTerm final : public Term {
  public:
-  RowsTerm(const ModelPlan& plan, kernels::Backend* backend)
-      : outputs_(plan.outputs), weights_(plan.LinearColumns()), backend_(backend) {}
+  RowsTerm(const ModelPlan& plan, kernels::Backend* backend) : outputs_(plan.outputs), backend_(backend) {
+    for (size_t g = 0; g < plan.groups.count(); ++g) weights_.push_back(plan.LinearColumns(g));
+  }
 
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t>,
                float* logits) override {
-    backend_->SparseLinear(batch.sparse, outputs_, weights_.Of(parameters), logits);
+    for (size_t g = 0; g < weights_.size(); ++g) {
+      backend_->SparseLinear(batch.groups[g].sparse, outputs_, weights_[g].Of(parameters), logits);
+    }
   }
   void Backward(const BatchView& batch, const ParameterPointers&, const float* dlogits,
                 const GradientPointers& gradients) override {
-    backend_->SparseLinearBackward(batch.sparse, outputs_, dlogits, weights_.Of(gradients));
+    for (size_t g = 0; g < weights_.size(); ++g) {
+      backend_->SparseLinearBackward(batch.groups[g].sparse, outputs_, dlogits, weights_[g].Of(gradients));
+    }
   }
 
  private:
   const size_t outputs_;
-  const TableColumns weights_;
+  std::vector<TableColumns> weights_;  // By field group.
   kernels::Backend* const backend_;
 };
 
@@ -72,9 +77,10 @@ void AddLinearTerms(const Schema& schema, ModelPlan* plan) {
 
 absl::Status JoinLinearRows(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan) {
   if (!plan->linear_rows || plan->embedding_dim == 0) return absl::OkStatus();
-  bool joins = !model.has_linear() && !CouplesElements(model.embedding().optimizer()) &&
-               (model.embedding().has_optimizer() || !CouplesElements(model.optimizer())) &&
-               plan->outputs + plan->embedding_dim <= limits::kEmbeddingDimMax;
+  bool joins =
+      !model.has_linear() && !CouplesElements(model.embedding().optimizer()) &&
+      (model.embedding().has_optimizer() || !CouplesElements(model.optimizer())) &&
+      plan->outputs + *std::max_element(plan->group_dims.begin(), plan->group_dims.end()) <= limits::kEmbeddingDimMax;
   if (schema.continued != nullptr) {
     joins = schema.continued->linear_columns() > 0;
     if (joins && model.has_linear()) {
@@ -85,12 +91,13 @@ absl::Status JoinLinearRows(const v1::ModelConfig& model, const Schema& schema, 
     }
   }
   if (!joins) return absl::OkStatus();
-  auto& tables = plan->row_tables;
-  tables.erase(std::find_if(tables.begin(), tables.end(), [](const auto& table) { return table.name == "linear"; }));
-  const auto embedding =
-      std::find_if(tables.begin(), tables.end(), [](const auto& table) { return table.name == "embedding"; });
-  plan->linear_columns = embedding->zero_columns = plan->outputs;
-  embedding->dim += plan->outputs;
+  std::erase_if(plan->row_tables,
+                [](const PlannedTable& table) { return table.group == PlannedTable::Group::kLinear; });
+  plan->linear_columns = plan->outputs;
+  for (PlannedTable& table : plan->row_tables) {
+    table.zero_columns = plan->outputs;
+    table.dim += plan->outputs;
+  }
   return absl::OkStatus();
 }
 

@@ -52,7 +52,7 @@ class MlpTerm final : public Term {
 
 void AddMlp(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan) {
   if (schema.field_count > 0) plan->AddEmbedding(model.embedding_dim());
-  plan->mlp = MlpLayers(Features::Width(schema, plan->embedding_dim), model, plan->outputs);
+  plan->mlp = MlpLayers(plan->FeatureWidth(), model, plan->outputs);
   plan->AddLayers("mlp", plan->mlp);
   // The first term, as it always was: another order of sums has other roundings.
   plan->terms.insert(plan->terms.begin(), [](const ModelPlan& of, kernels::Backend* backend) {

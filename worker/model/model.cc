@@ -164,27 +164,30 @@ void Model::BackwardTerms(const BatchView& batch, const ParameterPointers& param
 void Model::StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
                               const GradientPointers& gradients) {
   const bool per_sample = plan_.l2 > 0 && plan_.l2_per == v1::ModelConfig::SAMPLE;
-  if (per_sample) CountRows(batch);
   // Row gradients are sums over the samples that hold the row; l2's part comes first.
-  for (size_t t = dense_table_count(); t < tables_.size(); ++t) {
-    const size_t dim = plan_.row_tables[t - dense_table_count()].dim, n = batch.keys * dim;
-    backend_->Fill(n, 0.0f, gradients[t]);
-    if (per_sample) {
-      backend_->Fill(dim, 1.0f, ones_.Resize(dim));
-      backend_->MatMul(false, false, batch.keys, dim, 1, 1, row_penalties_.data(), ones_.data(), 0,
-                       penalties_.Resize(n));
-      backend_->MultiplyAdd(n, penalties_.data(), parameters[t], gradients[t]);
-    } else if (plan_.l2 > 0) {
-      backend_->Axpy(n, plan_.l2, parameters[t], gradients[t]);
+  for (size_t g = 0; g < batch.groups.size(); ++g) {
+    const size_t keys = batch.groups[g].keys;
+    if (per_sample) CountRows(batch.groups[g], batch.size);
+    for (size_t t = dense_table_count(); t < tables_.size(); ++t) {
+      if (plan_.groups.OfTable(t - dense_table_count()) != g) continue;
+      const size_t dim = plan_.row_tables[t - dense_table_count()].dim, n = keys * dim;
+      backend_->Fill(n, 0.0f, gradients[t]);
+      if (per_sample) {
+        backend_->Fill(dim, 1.0f, ones_.Resize(dim));
+        backend_->MatMul(false, false, keys, dim, 1, 1, row_penalties_.data(), ones_.data(), 0, penalties_.Resize(n));
+        backend_->MultiplyAdd(n, penalties_.data(), parameters[t], gradients[t]);
+      } else if (plan_.l2 > 0) {
+        backend_->Axpy(n, plan_.l2, parameters[t], gradients[t]);
+      }
     }
   }
 }
 
-void Model::CountRows(const BatchView& batch) {
-  const size_t n = batch.sparse.samples;
-  backend_->Fill(n, plan_.l2 / static_cast<float>(batch.size), sample_penalties_.Resize(n));
-  backend_->Fill(batch.keys, 0.0f, row_penalties_.Resize(batch.keys));
-  kernels::SparseBatch counted = batch.sparse;
+void Model::CountRows(const BatchView::Group& group, size_t samples) {
+  const size_t n = group.sparse.samples;
+  backend_->Fill(n, plan_.l2 / static_cast<float>(samples), sample_penalties_.Resize(n));
+  backend_->Fill(group.keys, 0.0f, row_penalties_.Resize(group.keys));
+  kernels::SparseBatch counted = group.sparse;
   counted.value = nullptr;  // A feature counts once, whatever its value.
   backend_->SparseLinearBackward(counted, 1, sample_penalties_.data(), {row_penalties_.data(), 1});
 }

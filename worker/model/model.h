@@ -89,8 +89,8 @@ class Model {
   // Begins the gradients of row tables with those of the penalty.
   void StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
                          const GradientPointers& gradients);
-  // For each row of the batch l2 times the share of samples that have it, counting features: row_penalties_.
-  void CountRows(const BatchView& batch);
+  // For each row of a batch's group l2 times the share of samples that have it, counting features: row_penalties_.
+  void CountRows(const BatchView::Group& group, size_t samples);
   // Writes what is not null. Trains: as Gradients has it.
   void InBatchLoss(const BatchView& batch, bool trains, float* dlogits, float* predictions, double* loss);
   void ScaledLoss(const BatchView& batch, float* dlogits, float* predictions, double* loss);

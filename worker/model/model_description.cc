@@ -1,6 +1,7 @@
 #include "worker/model/model_description.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,8 @@ constexpr uint32_t kPoolingFormat = 4;
 constexpr uint32_t kTowersFormat = 5;
 // Of one without linear weights in table "embedding".
 constexpr uint32_t kMultitaskFormat = 6;
+// Of one whose fields have vectors of one width.
+constexpr uint32_t kLinearColumnsFormat = 7;
 
 // The oldest format that says all of such a model.
 uint32_t FormatOf(const ModelPlan& plan, const v1::DataDescription& data, bool normalizes) {
@@ -41,7 +44,8 @@ uint32_t FormatOf(const ModelPlan& plan, const v1::DataDescription& data, bool n
     return std::any_of(columns.begin(), columns.end(), has);
   };
   const auto has_time = [](const auto& column) { return column.has_time(); };
-  if (plan.linear_columns > 0) return kModelFormat;
+  if (plan.has_field_dims()) return kModelFormat;
+  if (plan.linear_columns > 0) return kLinearColumnsFormat;
   if (data.labels_size() > 0) return kMultitaskFormat;
   if (plan.two_tower.has_value() || data.label_deviation() > 0 || any(data.categorical(), has_time) ||
       any(data.numeric(), has_time)) {
@@ -99,6 +103,17 @@ absl::Status CheckTwoTower(const v1::ModelDescription& description) {
   return columns.ok() ? absl::OkStatus() : BadDescription(std::string(columns.status().message()));
 }
 
+absl::Status CheckFieldDims(const v1::ModelDescription& description) {
+  const auto& dims = description.field_dims();
+  if (dims.empty()) return absl::OkStatus();
+  const int fields = description.data().categorical_size();
+  const bool good =
+      dims.size() == fields && std::all_of(dims.begin(), dims.end(), [](uint32_t dim) { return dim > 0; });
+  return good ? absl::OkStatus()
+              : BadDescription(
+                    absl::StrCat("widths of the vectors of ", fields, " fields: ", absl::StrJoin(dims, ", ")));
+}
+
 absl::Status CheckCross(const v1::ModelDescription::Cross& cross) {
   v1::CrossConfig::Structure structure;
   if (!v1::CrossConfig::Structure_Parse(absl::AsciiStrToUpper(cross.structure()), &structure)) {
@@ -148,6 +163,13 @@ std::string ListText(const Items& items) {
   return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
 }
 
+// As YAML has them: those that are not embedding_dim.
+std::string DimsText(const ModelConfig& model) {
+  std::map<std::string, uint32_t> dims(model.embedding_dims().begin(), model.embedding_dims().end());
+  std::erase_if(dims, [&](const auto& item) { return item.second == model.embedding_dim(); });
+  return absl::StrCat("{", absl::StrJoin(dims, ", ", absl::PairFormatter(": ")), "}");
+}
+
 absl::Status CheckContinues(const v1::ModelDescription::Multitask& known, const v1::MultitaskConfig& config) {
   if (known.structure() != StructureName(config)) {
     return Differs("model.multitask.structure", known.structure(), StructureName(config));
@@ -175,6 +197,9 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
   description.set_outputs(plan.outputs);
   description.set_embedding_dim(plan.embedding_dim);
   description.set_linear_columns(plan.linear_columns);
+  for (uint32_t field = 0; plan.has_field_dims() && field < plan.field_count; ++field) {
+    description.add_field_dims(static_cast<uint32_t>(plan.FieldColumns(field).columns));
+  }
   if (!plan.mlp.empty() || tower_layers > 0 || plan.multitask.has_value())
     *description.mutable_hidden() = config.hidden();
   if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
@@ -239,6 +264,7 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
   }
   if (type == ModelConfig::MULTITASK) LODESTONE_RETURN_IF_ERROR(CheckMultitask(description));
   LODESTONE_RETURN_IF_ERROR(CheckColumns(description.data()));
+  LODESTONE_RETURN_IF_ERROR(CheckFieldDims(description));
   if (type == ModelConfig::TWOTOWER) LODESTONE_RETURN_IF_ERROR(CheckTwoTower(description));
   if (description.linear_columns() > 0 &&
       (description.linear_columns() != description.outputs() || description.embedding_dim() == 0)) {
@@ -260,6 +286,8 @@ absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type
 }
 
 absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig& model) {
+  const std::string dims = DimsText(ConfigOf(known).model()), wanted = DimsText(model);
+  if (dims != wanted) return Differs("model.embedding_dims", dims, wanted);
   const std::string activation = Lower(ModelConfig::Activation_Name(model.activation()));
   const bool hidden = known.hidden_size() + known.bottom_hidden_size() > 0;
   if (hidden && known.activation() != activation) {
@@ -316,6 +344,10 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   model.set_loss(loss);
   model.set_activation(activation);
   if (description.embedding_dim() > 0) model.set_embedding_dim(description.embedding_dim());
+  for (int f = 0; f < description.field_dims_size(); ++f) {
+    if (description.field_dims(f) == description.embedding_dim()) continue;
+    (*model.mutable_embedding_dims())[description.data().categorical(f).name()] = description.field_dims(f);
+  }
   *model.mutable_hidden() = description.hidden();
   *model.mutable_bottom_hidden() = description.bottom_hidden();
   model.set_numeric_pairs(description.numeric_pairs());

@@ -21,7 +21,7 @@ struct ModelPlan;
 inline constexpr char kDescribedTable[] = "bias";
 
 // The newest format that this program reads. It writes the oldest one that says all of the model.
-inline constexpr uint32_t kModelFormat = 7;
+inline constexpr uint32_t kModelFormat = 8;
 
 // The description of a new model on data of `schema`.
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const v1::ModelConfig& config, const Schema& schema,

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
@@ -79,6 +81,42 @@ absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan
                    classes > 3 ? ", ..." : "", "); use softmax, or merge classes with data.label_map");
   }
   if (plan->loss == ModelConfig::SOFTMAX) plan->outputs = static_cast<uint32_t>(classes);
+  return absl::OkStatus();
+}
+
+// Whether a type takes vectors of different widths: it puts them one after another.
+bool TakesWidths(ModelConfig::Type type) {
+  return type == ModelConfig::MLP || type == ModelConfig::WIDEDEEP || type == ModelConfig::DCN ||
+         type == ModelConfig::TWOTOWER || type == ModelConfig::MULTITASK;
+}
+
+absl::Status PlanGroups(const ModelConfig& model, const Schema& schema, ModelPlan* plan) {
+  plan->default_dim = model.embedding_dim();
+  plan->group_dims = {plan->default_dim};
+  if (model.embedding_dims().empty()) return absl::OkStatus();
+  if (!TakesWidths(model.type())) {
+    return DoesNotFit(model,
+                      " has no vectors of different lengths, since it multiplies them with one another or has none; "
+                      "leave model.embedding_dims out, or use mlp, widedeep or dcn");
+  }
+  std::vector<std::string> names;
+  for (const auto& column : schema.description.categorical()) names.push_back(column.name());
+  for (const auto& [name, dim] : model.embedding_dims()) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    return Invalid("model.embedding_dims: there is no categorical column \"", name, "\"; the data has ",
+                   names.empty() ? "none" : absl::StrJoin(names, ", "));
+  }
+  std::map<std::pair<bool, uint32_t>, std::vector<uint32_t>> by_dim;  // Those of another width than the default last.
+  for (uint32_t field = 0; field < names.size(); ++field) {
+    const auto found = model.embedding_dims().find(names[field]);
+    const uint32_t dim = found == model.embedding_dims().end() ? plan->default_dim : found->second;
+    by_dim[{dim != plan->default_dim, dim}].push_back(field);
+  }
+  plan->group_dims.clear();
+  for (const auto& [dim, fields] : by_dim) {
+    plan->group_dims.push_back(dim.second);
+    plan->groups.fields.push_back(fields);
+  }
   return absl::OkStatus();
 }
 
@@ -233,7 +271,7 @@ v1::Initializer SmallNormal() {
 }
 
 void ModelPlan::AddDense(const std::string& name, std::vector<uint64_t> dims, const v1::Initializer& start) {
-  dense_tables.push_back({name, PlannedTable::Group::kDense, std::move(dims), 0, start, 0});
+  dense_tables.push_back({name, PlannedTable::Group::kDense, std::move(dims), 0, start, 0, 0});
 }
 
 void ModelPlan::AddLayers(const std::string& prefix, const std::vector<DenseLayer>& layers) {
@@ -248,13 +286,15 @@ void ModelPlan::AddLayers(const std::string& prefix, const std::vector<DenseLaye
 
 void ModelPlan::AddRows(const std::string& name, PlannedTable::Group group, uint32_t dim,
                         const v1::Initializer& start) {
-  row_tables.push_back({name, group, {}, dim, start, 0});
+  for (size_t g = 0; g < groups.count(); ++g) {
+    row_tables.push_back({name + SuffixOf(g), group, {}, dim > 0 ? dim : group_dims[g], start, 0, g});
+  }
 }
 
 void ModelPlan::AddEmbedding(uint32_t dim) {
   if (embedding_dim > 0) return;
   embedding_dim = dim;
-  AddRows("embedding", PlannedTable::Group::kEmbedding, dim, SmallNormal());
+  AddRows("embedding", PlannedTable::Group::kEmbedding, 0, SmallNormal());
 }
 
 size_t ModelPlan::TableIndex(const std::string& name) const {
@@ -269,13 +309,36 @@ size_t ModelPlan::TableIndex(const std::string& name) const {
   return 0;
 }
 
-TableColumns ModelPlan::LinearColumns() const {
-  return linear_columns > 0 ? TableColumns{TableIndex("embedding"), 0, linear_columns + embedding_dim}
-                            : TableColumns{TableIndex("linear"), 0, outputs};
+std::string ModelPlan::SuffixOf(size_t group) const {
+  return group_dims[group] == default_dim ? std::string() : absl::StrCat("/", group_dims[group]);
 }
 
-TableColumns ModelPlan::EmbeddingColumns() const {
-  return {TableIndex("embedding"), linear_columns, linear_columns + embedding_dim};
+TableColumns ModelPlan::LinearColumns(size_t group) const {
+  if (linear_columns == 0) return {TableIndex("linear" + SuffixOf(group)), 0, outputs};
+  return {TableIndex("embedding" + SuffixOf(group)), 0, linear_columns + group_dims[group]};
+}
+
+TableColumns ModelPlan::EmbeddingColumns(size_t group) const {
+  return {TableIndex("embedding" + SuffixOf(group)), linear_columns, linear_columns + group_dims[group]};
+}
+
+size_t ModelPlan::FeatureWidth() const {
+  size_t width = numeric_count;
+  for (size_t g = 0; g < groups.count(); ++g) width += FieldsIn(g) * group_dims[g];
+  return width;
+}
+
+ColumnRun ModelPlan::FieldColumns(uint32_t field) const {
+  if (groups.count() == 1) return {size_t{field} * group_dims[0], group_dims[0]};
+  size_t from = 0;
+  for (size_t g = 0; g < groups.count(); ++g) {
+    for (const uint32_t other : groups.fields[g]) {
+      if (other == field) return {from, group_dims[g]};
+      from += group_dims[g];
+    }
+  }
+  LODESTONE_CHECK(false);
+  return {};
 }
 
 LabelKind LabelsOf(const ModelConfig& config) {
@@ -340,9 +403,13 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   if (schema.numeric_count == 0 && schema.field_count == 0 && !schema.sparse) {
     return Invalid("the data has no features");
   }
+  LODESTONE_RETURN_IF_ERROR(PlanGroups(model, schema, &plan));
   AddBias(&plan);
   LODESTONE_RETURN_IF_ERROR(PlanType(config, schema, &plan));
   LODESTONE_RETURN_IF_ERROR(JoinLinearRows(model, schema, &plan));
+  for (const PlannedTable& table : plan.row_tables) {
+    plan.groups.of_table.push_back(static_cast<uint32_t>(table.field_group));
+  }
   if (plan.l2 > 0 && plan.row_tables.empty()) {
     return Invalid(
         "model.l2 is about rows of categories or sparse features, and this model has none; for its dense tables set "

@@ -51,6 +51,7 @@ struct PlannedTable {
   uint32_t dim = 0;            // Of an embedding table: floats per row.
   v1::Initializer start;       // Unless the group's settings have an initializer.
   uint32_t zero_columns = 0;   // Of an embedding table's rows: Initializer.zero_columns.
+  size_t field_group = 0;      // Whose keys have rows: ModelPlan::groups.
 };
 
 // Columns of a table's rows, of which there is one for each of a batch's distinct keys.
@@ -110,17 +111,23 @@ struct ModelPlan {
   uint32_t field_count = 0;
   std::vector<v1::MultiColumn::Pooling> pooling;  // Schema's.
 
+  // Fields by the width of their vectors: those of model.embedding_dim first, then by ascending width. A group of
+  // another width than model.embedding_dim has tables of its own, "embedding/WIDTH" and "linear/WIDTH".
+  FieldGroups groups;
+  std::vector<uint32_t> group_dims;  // By group.
+  uint32_t default_dim = 0;          // model.embedding_dim.
+
   std::vector<TermMaker> terms;  // In the order in which they are added up.
   std::vector<PlannedTable> dense_tables;
   std::vector<PlannedTable> row_tables;
 
   // What some types have; others leave them as they are.
   bool linear_rows = false;        // Table "linear" [key -> outputs], or
-  uint32_t linear_columns = 0;     // if not 0 the first `outputs` columns of table "embedding".
+  uint32_t linear_columns = 0;     // if not 0 the first `outputs` columns of table "embedding"; of each field group.
   bool linear_numeric = false;     // Table "numeric" [numeric_count, outputs].
   bool pairs = false;              // The second-order term over table "embedding",
   bool numeric_pairs = false;      // and over table "numeric_embedding" [numeric_count, embedding_dim].
-  uint32_t embedding_dim = 0;      // Width of the vectors in table "embedding"; 0: there is none.
+  uint32_t embedding_dim = 0;      // Width of the vectors in table "embedding"; 0: there are no such tables.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
   std::optional<TwoTowerPlan> two_tower;
@@ -142,15 +149,28 @@ struct ModelPlan {
   // Tables "prefix/0/weight" and "prefix/0/bias" of each layer: He's initial weights before an activation, Xavier's in
   // a layer without one.
   void AddLayers(const std::string& prefix, const std::vector<DenseLayer>& layers);
+  // A table of each field group, with that group's suffix: [key -> dim], or, with dim 0, [key -> the group's width].
   void AddRows(const std::string& name, PlannedTable::Group group, uint32_t dim, const v1::Initializer& start);
-  // Table "embedding" [key -> dim], once.
+  // Table "embedding" of each field group, once. `dim` is model.embedding_dim.
   void AddEmbedding(uint32_t dim);
 
   // Where a table stands among the model's (TablesOf): an index of ParameterPointers. REQUIRES: there is such a table.
   size_t TableIndex(const std::string& name) const;
-  // Where the linear weights of keys lie, and where their vectors do. REQUIRES: there are such.
-  TableColumns LinearColumns() const;
-  TableColumns EmbeddingColumns() const;
+  // Where the linear weights of a group's keys lie, and where their vectors do. REQUIRES: there are such.
+  TableColumns LinearColumns(size_t group = 0) const;
+  TableColumns EmbeddingColumns(size_t group = 0) const;
+
+  // Whether a field's vector has another width than model.embedding_dim.
+  bool has_field_dims() const { return groups.count() > 1 || group_dims[0] != default_dim; }
+  // The vector of all features: the fields' vectors, group after group, then the numbers (features.h).
+  size_t FieldsIn(size_t group) const { return groups.count() == 1 ? field_count : groups.fields[group].size(); }
+  size_t FeatureWidth() const;
+  // Where a field's vector lies in it.
+  ColumnRun FieldColumns(uint32_t field) const;
+
+ private:
+  // Of the names of a group's tables.
+  std::string SuffixOf(size_t group) const;
 };
 
 // Whether the labels of the model that `config` describes are classes or numbers, or several.

@@ -215,7 +215,7 @@ absl::Status PlanMultitask(const v1::Config& whole, const Schema& schema, ModelP
   for (const LabelStatistics& label : schema.labels) multitask.labels.push_back(label.name);
   LODESTONE_RETURN_IF_ERROR(PlanLossWeights(whole, &multitask));
   if (schema.field_count > 0) plan->AddEmbedding(model.embedding_dim());
-  const uint64_t width = Features::Width(schema, plan->embedding_dim);
+  const uint64_t width = plan->FeatureWidth();
   multitask.shared = HiddenLayers(width, model.hidden(), model);
   multitask.tower = HiddenLayers(multitask.shared.back().out, config.tower_hidden(), model);
   multitask.tower.push_back({multitask.tower.empty() ? multitask.shared.back().out : multitask.tower.back().out, 1});

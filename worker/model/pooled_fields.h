@@ -37,29 +37,34 @@ class PooledFields {
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
 
  private:
+  // The fields that are counted together.
+  struct Group {
+    size_t fields;
+    bool any_max;
+    kernels::ScratchArray<uint32_t> is_max;   // [fields]
+    kernels::ScratchArray<uint32_t> samples;  // 0, fields, 2 * fields, ...
+  };
   // The rows of one table.
   struct Rows {
     size_t dim;
+    size_t group;
     kernels::ScratchArray<float> pooled;     // [samples * fields, dim]
     kernels::ScratchArray<float> gradients;  // [samples * fields, dim]
   };
 
   // Makes the index arrays long enough.
-  void Reserve(size_t samples, size_t features);
+  void Reserve(const BatchView& batch);
   uint32_t* Copied(std::vector<uint32_t> numbers, kernels::ScratchArray<uint32_t>* to);
 
   // Constant after construction.
-  const size_t fields_;
   const size_t dense_tables_;
   kernels::Backend* const backend_;
-  bool any_max_ = false;
 
   std::vector<std::vector<uint32_t>> copied_;  // What is queued to be copied must stay.
-  kernels::ScratchArray<uint32_t> is_max_;     // [fields]
   kernels::ScratchArray<uint32_t> counting_;   // 0, 1, 2, ...
-  kernels::ScratchArray<uint32_t> samples_;    // 0, fields, 2 * fields, ...
-  std::vector<Rows> rows_;                     // By row table.
-  kernels::ScratchArray<float> features_;      // [features, dim]: gradients, one by one.
+  std::vector<Group> groups_;
+  std::vector<Rows> rows_;                 // By row table.
+  kernels::ScratchArray<float> features_;  // [features, dim]: gradients, one by one.
   BatchView view_;
   ParameterPointers parameters_;
   GradientPointers gradients_;

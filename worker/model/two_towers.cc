@@ -50,7 +50,7 @@ absl::Status AddColumn(const std::string& name, const char* tower, const v1::Dat
 }
 
 // Where a tower's columns lie in the vector of all features.
-TowerPlan TowerPlanOf(const TowerColumns& columns, size_t field_count, size_t embedding_dim) {
+TowerPlan TowerPlanOf(const TowerColumns& columns, const ModelPlan& model) {
   TowerPlan plan;
   const auto add = [&plan](size_t from, size_t count) {
     plan.width += count;
@@ -60,8 +60,11 @@ TowerPlan TowerPlanOf(const TowerColumns& columns, size_t field_count, size_t em
       plan.runs.push_back({from, count});
     }
   };
-  for (const size_t field : columns.fields) add(field * embedding_dim, embedding_dim);
-  for (const size_t number : columns.numbers) add(field_count * embedding_dim + number, 1);
+  for (const size_t field : columns.fields) {
+    const ColumnRun run = model.FieldColumns(static_cast<uint32_t>(field));
+    add(run.from, run.columns);
+  }
+  for (const size_t number : columns.numbers) add(model.FeatureWidth() - model.numeric_count + number, 1);
   return plan;
 }
 
@@ -121,8 +124,8 @@ absl::Status PlanTwoTower(const v1::Config& config, const Schema& schema, ModelP
   plan->terms.clear();  // The bias is the same for all items: its table has the model's description only.
   plan->AddEmbedding(model.embedding_dim());
   TwoTowerPlan& towers = plan->two_tower.emplace();
-  towers.user = TowerPlanOf(columns.user, schema.field_count, model.embedding_dim());
-  towers.item = TowerPlanOf(columns.item, schema.field_count, model.embedding_dim());
+  towers.user = TowerPlanOf(columns.user, *plan);
+  towers.item = TowerPlanOf(columns.item, *plan);
   towers.dim = two_tower.dim();
   towers.temperature = two_tower.temperature();
   towers.normalizes = two_tower.normalize();

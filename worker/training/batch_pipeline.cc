@@ -19,7 +19,9 @@ BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<co
       source_(std::move(source)),
       ahead_max_(options.ahead),
       held_max_(options.held_max),
+      groups_(options.groups),
       slots_(size_t{options.ahead} + options.held_max + 1),
+      indexer_(options.groups),
       ahead_(options.ahead - options.less_ahead) {
   kernels::Backend* const backend = options.backend;
   for (Slot& slot : slots_) {
@@ -27,7 +29,7 @@ BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<co
       slot.item.rows.emplace_back(backend, kernels::Memory::kHost);
     }
     if (backend->on_host()) continue;
-    slot.item.device = std::make_unique<DeviceBatch>(backend, options.ordered, row_tables_.size());
+    slot.item.device = std::make_unique<DeviceBatch>(backend, options.ordered, groups_.count(), row_tables_.size());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -168,7 +170,7 @@ absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
   item.versions.clear();
   std::vector<size_t> row_floats;
   for (size_t t = 0; t < row_tables_.size(); ++t) {
-    row_floats.push_back(item.keyed.keys.size() * row_tables_[t]->dim);
+    row_floats.push_back(item.keyed.KeysOf(groups_.OfTable(t)).size() * row_tables_[t]->dim);
     const float* const rows = item.rows[t].Resize(row_floats[t]);
     if (rows == nullptr && row_floats[t] > 0) {
       return absl::ResourceExhaustedError(absl::StrCat("no memory for a batch's ", row_floats[t] * sizeof(float),
@@ -181,10 +183,8 @@ absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
 
 void BatchPipeline::Pull(Slot* slot) {
   std::vector<RowPull> pulls;
-  if (!slot->item.keyed.keys.empty()) {
-    for (size_t t = 0; t < row_tables_.size(); ++t) {
-      pulls.push_back({row_tables_[t], slot->item.keyed.keys, slot->item.rows[t].data()});
-    }
+  for (size_t t = 0; slot->item.keyed.has_keys() && t < row_tables_.size(); ++t) {
+    pulls.push_back({row_tables_[t], slot->item.keyed.KeysOf(groups_.OfTable(t)), slot->item.rows[t].data()});
   }
   auto done = [this, slot](absl::Status status, ShardVersions versions, uint64_t steps) {
     slot->item.versions = std::move(versions);

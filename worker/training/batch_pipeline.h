@@ -46,7 +46,7 @@ class BatchPipeline {
   // A batch with the rows of its keys.
   struct Item {
     KeyedBatch keyed;
-    std::vector<kernels::ScratchArray<float>> rows;  // Per row table: [keys, dim].
+    std::vector<kernels::ScratchArray<float>> rows;  // Per row table: [keys of its group, dim].
     ShardVersions versions;                          // At which the rows were read; empty without row tables or keys.
     uint64_t steps = 0;                              // And the steps that they had, where the tables have steps.
     std::unique_ptr<DeviceBatch> device;             // On its way to the device; null if the CPU computes.
@@ -62,6 +62,7 @@ class BatchPipeline {
     uint32_t held_max = 1;    // of which there may be this many, or the next.
     kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
     bool ordered = false;                        // See DeviceBatch.
+    FieldGroups groups = {};                     // Of the fields and row tables.
   };
   // Batches are on their way to the backend as soon as their rows have come.
   BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, Source source,
@@ -111,6 +112,7 @@ class BatchPipeline {
   const Source source_;
   const uint32_t ahead_max_;
   const uint32_t held_max_;
+  const FieldGroups groups_;
   std::vector<Slot> slots_;
 
   // Owned by the pipeline's thread.

@@ -52,7 +52,8 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
         return true;
       },
       {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
-       .backend = context_.model->backend()});
+       .backend = context_.model->backend(),
+       .groups = context_.model->plan().groups});
   EvaluationMetrics metrics = context_.model->NewMetrics();
   std::vector<float> predictions;
   uint64_t done = 0;

@@ -134,7 +134,8 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                             .less_ahead = prefetch_max_ - BatchesAhead(),
                             .held_max = push_later_ ? 2u : 1u,
                             .backend = context_.model->backend(),
-                            .ordered = config.worker().deterministic()});
+                            .ordered = config.worker().deterministic(),
+                            .groups = context_.model->plan().groups});
     // The pipeline ends when its thread does, which may wait for a range.
     const auto stop = absl::MakeCleanup([this, ranges] {
       if (ranges != nullptr) ranges->Stop();
@@ -233,7 +234,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const uint64_t dropout_seed = DropoutSeed(item.assignment);
   Computed computed{
       &item, ++steps_, {context_.parameters->versions(), item.versions}, context_.parameters->steps(), nullptr};
-  if (!item.keyed.keys.empty() && !row_tables_.empty()) computed.steps = std::min(computed.steps, item.steps);
+  if (item.keyed.has_keys() && !row_tables_.empty()) computed.steps = std::min(computed.steps, item.steps);
   // Nobody measures the delay of a contribution: when it is applied is not for its push to say.
   if (HasSteps()) computed.read_versions = {};
   context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
@@ -348,7 +349,8 @@ absl::Status Trainer::PushAlone(BatchPipeline* pipeline) {
 absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   if (computed_.item == nullptr) return 0;
   const int64_t start_ns = NowNs();
-  const std::vector<Key>& keys = computed_.item->keyed.keys;
+  const KeyedBatch& keyed = computed_.item->keyed;
+  const FieldGroups& groups = context_.model->plan().groups;
   const size_t dense_count = context_.model->dense_table_count();
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
@@ -360,8 +362,8 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     if (t < dense_count) {
       dense.push_back({table, gradient, outputs->gradient_floats(t) >= kBorrowedFloatsMin});
       if (dense.back().borrowed) borrowed = outputs;
-    } else if (!keys.empty() || HasSteps()) {
-      rows.push_back({table, keys, gradient});
+    } else if (keyed.has_keys() || HasSteps()) {
+      rows.push_back({table, keyed.KeysOf(groups.OfTable(t - dense_count)), gradient});
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;

@@ -66,16 +66,26 @@ struct Validator::Frozen {
   Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense);
   Parameters parameters;
   Compute compute;
-  std::vector<uint64_t> samples;               // Of data.test.
-  std::vector<Key> keys;                       // Of all of them, each once.
-  absl::flat_hash_map<Key, uint32_t> indices;  // In `keys`.
-  std::vector<std::vector<float>> rows;        // Per row table: [keys, dim].
+  std::vector<uint64_t> samples;  // Of data.test.
+  // The keys of all of them, each once; by group.
+  struct Keys {
+    std::vector<Key> keys;
+    absl::flat_hash_map<Key, uint32_t> indices;  // In `keys`.
+  };
+  const FieldGroups* fields;
+  std::vector<Keys> groups;
+  KeyIndexer indexer;
+  const Keys& KeysOf(size_t row_table) const { return groups[fields->OfTable(row_table)]; }
+  std::vector<std::vector<float>> rows;  // Per row table: [keys of its group, dim].
   BatchPipeline::Item item;
 };
 
 Validator::Frozen::Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense)
     : parameters(context.client, std::move(dense), {.time = context.time, .backend = context.model->backend()}),
-      compute(context.model, context.tables) {}
+      compute(context.model, context.tables),
+      fields(&context.model->plan().groups),
+      groups(fields->count()),
+      indexer(*fields) {}
 
 absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingContext& context) {
   if (!context.config->train().has_validate()) return nullptr;
@@ -183,29 +193,35 @@ void Validator::Prepare() {
   const Dataset& data = *context_.data->test;
   const uint64_t stride = EvenStride(data.size(), config_.samples_max());
   for (uint64_t i = 0; i < data.size(); i += stride) frozen_->samples.push_back(i);
-  Batch batch;
+  KeyedBatch keyed;
   for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += kValidationBatchSize) {
     const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
-    data.Read({frozen_->samples.data() + at, count}, &batch);
-    for (const Key key : batch.keys) {
-      const auto index = static_cast<uint32_t>(frozen_->keys.size());
-      if (frozen_->indices.emplace(key, index).second) frozen_->keys.push_back(key);
+    data.Read({frozen_->samples.data() + at, count}, &keyed.batch);
+    frozen_->indexer.Index(&keyed);
+    for (size_t g = 0; g < frozen_->groups.size(); ++g) {
+      auto& [keys, indices] = frozen_->groups[g];
+      for (const Key key : keyed.KeysOf(g)) {
+        if (indices.emplace(key, static_cast<uint32_t>(keys.size())).second) keys.push_back(key);
+      }
     }
   }
   kernels::Backend* const backend = context_.model->backend();
   for (size_t t = 0; t < row_tables_.size(); ++t) {
-    frozen_->rows.emplace_back(frozen_->keys.size() * row_tables_[t]->dim);
+    frozen_->rows.emplace_back(frozen_->KeysOf(t).keys.size() * row_tables_[t]->dim);
     frozen_->item.rows.emplace_back(backend, kernels::Memory::kHost);
   }
   if (!backend->on_host()) {
-    frozen_->item.device = std::make_unique<DeviceBatch>(backend, /*ordered=*/false, row_tables_.size());
+    frozen_->item.device =
+        std::make_unique<DeviceBatch>(backend, /*ordered=*/false, frozen_->groups.size(), row_tables_.size());
   }
 }
 
 absl::StatusOr<ShardVersions> Validator::Read() {
   std::vector<RowPull> rows;
-  for (size_t t = 0; t < row_tables_.size() && !frozen_->keys.empty(); ++t) {
-    rows.push_back({row_tables_[t], frozen_->keys, frozen_->rows[t].data()});
+  for (size_t t = 0; t < row_tables_.size(); ++t) {
+    if (const std::vector<Key>& keys = frozen_->KeysOf(t).keys; !keys.empty()) {
+      rows.push_back({row_tables_[t], keys, frozen_->rows[t].data()});
+    }
   }
   return frozen_->parameters.PullAll(std::move(rows));
 }
@@ -213,14 +229,15 @@ absl::StatusOr<ShardVersions> Validator::Read() {
 void Validator::FillItem(size_t begin, size_t count) {
   BatchPipeline::Item& item = frozen_->item;
   context_.data->test->Read({frozen_->samples.data() + begin, count}, &item.keyed.batch);
-  KeyIndexer().Index(&item.keyed);
+  frozen_->indexer.Index(&item.keyed);
   std::vector<size_t> row_floats;
   for (size_t t = 0; t < row_tables_.size(); ++t) {
     const size_t dim = row_tables_[t]->dim;
-    row_floats.push_back(item.keyed.keys.size() * dim);
+    const std::vector<Key>& keys = item.keyed.KeysOf(frozen_->fields->OfTable(t));
+    row_floats.push_back(keys.size() * dim);
     float* to = item.rows[t].Resize(row_floats[t]);
-    for (const Key key : item.keyed.keys) {
-      to = std::copy_n(frozen_->rows[t].data() + size_t{frozen_->indices.at(key)} * dim, dim, to);
+    for (const Key key : keys) {
+      to = std::copy_n(frozen_->rows[t].data() + size_t{frozen_->KeysOf(t).indices.at(key)} * dim, dim, to);
     }
   }
   if (item.device == nullptr) return;

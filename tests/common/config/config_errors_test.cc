@@ -331,6 +331,8 @@ const std::vector<Broken>& BrokenFiles() {
        "model:\n  type: multitask\n  hidden: [4]\n  multitask: {loss_weights: {a: -1}}\ndata: {csv: {labels: [a, "
        "b]}}\n",
        "4:30: model.multitask.loss_weights.a: must be a number from 0 on"},
+      {"NoWidthOfAField", "model:\n  type: dcn\n  embedding_dims: {user: 8, item: 0}\n",
+       "3:29: model.embedding_dims.item: must be 1 to 4096"},
       {"AgeWithoutADate", "data:\n  csv:\n    datetime:\n      born: {age_days: NUMBER}\n",
        "4:14: data.csv.datetime.born.age_days: needs age_at, the date that ages are counted to"},
       {"TimeWithTwoRoles", "data:\n  csv:\n    numeric: [born]\n    datetime: {born: {}}\n",

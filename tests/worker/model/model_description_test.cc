@@ -214,6 +214,35 @@ TEST(ModelDescription, SaysWhereLinearWeightsLie) {
   }
 }
 
+TEST(ModelDescription, SaysTheWidthsOfFieldsAndKeepsThem) {
+  v1::Config config = ConfigOfType(ModelConfig::DCN);
+  (*config.mutable_model()->mutable_embedding_dims())["b"] = 7;
+  const auto model = Model::Create(config, ThreeClasses(ModelConfig::DCN));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto description = std::make_shared<const v1::ModelDescription>((*model)->tables()[0].model());
+  EXPECT_THAT(description->field_dims(), testing::ElementsAre(4, 7, 4));
+  EXPECT_EQ(description->format(), kModelFormat);
+  ASSERT_TRUE(CheckDescription(*description).ok()) << CheckDescription(*description);
+  const auto again = Model::Create(ConfigOf(*description), SchemaOf(description));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->tables()[0].model().SerializeAsString(), description->SerializeAsString());
+  EXPECT_EQ((*again)->plan().groups.fields, (*model)->plan().groups.fields);
+  const auto message = [&] {
+    const auto other = Model::Create(config, SchemaOf(description));
+    EXPECT_TRUE(absl::IsFailedPrecondition(other.status())) << other.status();
+    return std::string(other.status().message());
+  };
+  (*config.mutable_model()->mutable_embedding_dims())["c"] = 4;
+  EXPECT_TRUE(Model::Create(config, SchemaOf(description)).ok()) << "which it has anyhow";
+  (*config.mutable_model()->mutable_embedding_dims())["b"] = 6;
+  EXPECT_THAT(message(), HasSubstr("set model.embedding_dims: {b: 7}"));
+  config.mutable_model()->clear_embedding_dims();
+  EXPECT_THAT(message(), HasSubstr("model.embedding_dims: {b: 7}, and the configuration says {}"));
+  v1::ModelDescription damaged = *description;
+  damaged.mutable_field_dims()->RemoveLast();
+  EXPECT_THAT(std::string(CheckDescription(damaged).message()), HasSubstr("widths of the vectors of 3 fields: 4, 7"));
+}
+
 TEST(ModelDescription, TablesThatMeanSomethingElseAreNotGoneOnWith) {
   v1::Config config = ConfigOfType(ModelConfig::DCN);
   const auto model = Model::Create(config, ThreeClasses(ModelConfig::DCN));
@@ -252,7 +281,7 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   v1::ModelDescription description;
   description.set_format(kModelFormat + 1);
   description.set_program("9.9");
-  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 8, written by version 9.9"));
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 9, written by version 9.9"));
   description.set_format(kModelFormat);
   description.set_type("oracle");
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));

@@ -13,19 +13,27 @@ ModelInstance::ModelInstance(const v1::Config& config, const Schema& schema, Key
   auto created = Model::Create(config, schema);
   EXPECT_TRUE(created.ok()) << created.status();
   model = *std::move(created);
-  for (const v1::TableSpec& table : model->tables()) {
-    size_t size = batch.keys.size() * table.embedding().dim();
+  KeyIndexer(model->plan().groups).Index(&batch);
+  for (size_t t = 0; t < model->tables().size(); ++t) {
+    const v1::TableSpec& table = model->tables()[t];
+    size_t size = KeysOf(t).size() * table.embedding().dim();
     if (table.has_dense()) {
       size = 1;
       for (const uint64_t dim : table.dense().dims()) size *= dim;
     }
-    fill(table, batch, &values.emplace_back(size));
+    fill(table, KeysOf(t), &values.emplace_back(size));
     gradients.emplace_back(size, std::nanf(""));
   }
   for (size_t t = 0; t < values.size(); ++t) {
     parameters.push_back(values[t].data());
     outputs.push_back(gradients[t].data());
   }
+}
+
+const std::vector<Key>& ModelInstance::KeysOf(size_t table) const {
+  static const std::vector<Key> none;
+  const size_t dense = model->dense_table_count();
+  return table < dense ? none : batch.KeysOf(model->plan().groups.OfTable(table - dense));
 }
 
 double ModelInstance::Objective() const {

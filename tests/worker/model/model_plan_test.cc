@@ -319,6 +319,46 @@ TEST(ModelPlan, AModelThatIsTrainedOnKeepsItsLinearWeightsWhereTheyAre) {
   EXPECT_THAT(refused.status().message(), HasSubstr("leave model.linear away"));
 }
 
+TEST(ModelPlan, FieldsOfOneWidthShareATable) {
+  Schema schema = MakeSchema(1, 4, false, 2);
+  for (const char* name : {"user", "item", "weekday", "city"}) {
+    schema.description.add_categorical()->set_name(name);
+  }
+  v1::Config config = MakeConfig(ModelConfig::WIDEDEEP);
+  auto& dims = *config.mutable_model()->mutable_embedding_dims();
+  dims["user"] = 16;
+  dims["weekday"] = 2;
+  dims["city"] = 2;
+  EXPECT_THAT(Shapes(config, schema),
+              ElementsAre("bias[1]", "numeric[1,1]", "mlp/0/weight[25,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]",
+                          "embedding{5}", "embedding/2{3}", "embedding/16{17}"));
+  const ModelPlan plan = *PlanModel(config, schema);
+  EXPECT_THAT(plan.groups.fields, ElementsAre(ElementsAre(1), ElementsAre(2, 3), ElementsAre(0)));
+  EXPECT_THAT(plan.groups.of_table, ElementsAre(0, 1, 2));
+  EXPECT_EQ(Tables(config, schema)["embedding/16"].initializer().zero_columns(), 1u);
+  config.mutable_model()->mutable_linear();
+  EXPECT_THAT(Shapes(config, schema), ElementsAre("bias[1]", "numeric[1,1]", "mlp/0/weight[25,6]", "mlp/0/bias[6]",
+                                                  "mlp/1/weight[6,1]", "linear{1}", "linear/2{1}", "linear/16{1}",
+                                                  "embedding{4}", "embedding/2{2}", "embedding/16{16}"));
+  // Without a field of the default width there is no table of it.
+  config.mutable_model()->set_type(ModelConfig::MLP);
+  dims["item"] = 16;
+  EXPECT_THAT(Shapes(config, schema), ElementsAre("bias[1]", "mlp/0/weight[37,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]",
+                                                  "embedding/2{2}", "embedding/16{16}"));
+  const auto message = [&](const v1::Config& of, const Schema& data) {
+    const auto refused = PlanModel(of, data);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(refused.status().message());
+  };
+  config.mutable_model()->set_type(ModelConfig::DEEPFM);
+  EXPECT_THAT(message(config, schema), HasSubstr("leave model.embedding_dims out, or use mlp, widedeep or dcn"));
+  config.mutable_model()->set_type(ModelConfig::MLP);
+  EXPECT_THAT(message(config, MakeSchema(3, 0, false, 2)), HasSubstr("the data has none"));
+  dims["town"] = 3;
+  EXPECT_THAT(message(config, schema),
+              HasSubstr("there is no categorical column \"town\"; the data has user, item, weekday, city"));
+}
+
 TEST(ModelPlan, InitializesHiddenLayersByHeAndTheLastByXavier) {
   auto tables = Tables(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3));
   EXPECT_TRUE(tables["mlp/0/weight"].initializer().has_he());

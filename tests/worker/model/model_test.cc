@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,8 @@ struct Case {
   bool weighted = false;
   bool scaled = false;  // Labels are.
   bool linear_apart = false;
+  // The first fields' vectors have these widths, the others embedding_dim, which is 3.
+  std::vector<uint32_t> dims = {};
 
   uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
 };
@@ -64,6 +67,7 @@ v1::Config ConfigOf(const Case& c) {
   if (c.type != ModelConfig::DLRM) model->add_hidden(4);
   model->add_bottom_hidden(4);
   if (c.linear_apart) model->mutable_linear();
+  for (size_t f = 0; f < c.dims.size(); ++f) (*model->mutable_embedding_dims())[absl::StrCat("f", f)] = c.dims[f];
   model->set_l2(c.l2);
   model->set_dropout(c.dropout);
   model->set_activation(c.activation);
@@ -82,6 +86,7 @@ Schema SchemaOf(const Case& c) {
   schema.field_count = c.fields;
   schema.sparse = c.sparse;
   schema.pooling = c.pooling;
+  for (uint32_t f = 0; f < c.fields; ++f) schema.description.add_categorical()->set_name(absl::StrCat("f", f));
   if (c.scaled) schema.label_mean = 1.5, schema.label_deviation = 2;
   for (uint32_t k = 0; k < c.classes; ++k) {
     schema.class_names.push_back(absl::StrCat(k));
@@ -116,12 +121,11 @@ KeyedBatch BatchOf(const Case& c) {
     }
     if (c.pooling.empty()) batch.offsets.push_back(static_cast<uint32_t>(batch.keys.size()));
   }
-  KeyIndexer().Index(&keyed);
   return keyed;
 }
 
 // Draws from `n` on.
-void FillValues(const Case& c, const v1::TableSpec& table, const KeyedBatch& batch, uint64_t* n,
+void FillValues(const Case& c, const v1::TableSpec& table, const std::vector<Key>& keys, uint64_t* n,
                 std::vector<float>* values) {
   // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
   // and the products beside them mostly below 1.
@@ -134,13 +138,16 @@ void FillValues(const Case& c, const v1::TableSpec& table, const KeyedBatch& bat
   std::vector<float>& v = *values;
   for (float& x : v) x = bias ? 2.0f : Uniform(*n, -range, range), ++*n;
   if (bias) v[0] = -2;
+  if (c.pooling.empty()) return;
   // The rows of a field's keys keep away from one another in each element, so that no difference quotient crosses
-  // the kink of the largest: by 0.31 at least, of which it goes 0.25.
+  // the kink of the largest: by 0.31 at least, of which it goes 0.25. What dlrm multiplies shall not be too small; its
+  // dense values are like these, all of one sign, so that all hidden units count.
+  const bool dlrm = c.type == ModelConfig::DLRM;
+  if (!table.has_embedding() && !dlrm) return;
   const uint32_t dim = table.embedding().dim();
-  for (size_t i = 0; dim > 0 && !c.pooling.empty() && i < v.size(); ++i) {
-    const uint64_t place = (batch.keys[i / dim] % 100 + i % dim) % 3;
-    const float middle = c.type == ModelConfig::DLRM ? 0.5f : 0.0f;  // What it multiplies shall not be too small.
-    v[i] = middle + 0.35f * (static_cast<float>(place) - 1) + 0.02f * Uniform(10'000 + i, -1, 1);
+  for (size_t i = 0; i < v.size(); ++i) {
+    const uint64_t place = ((table.has_embedding() ? keys[i / dim] % 100 : 0) + i % dim) % 3;
+    v[i] = (dlrm ? 0.5f : 0.0f) + 0.35f * (static_cast<float>(place) - 1) + 0.02f * Uniform(10'000 + i, -1, 1);
   }
 }
 
@@ -149,17 +156,18 @@ struct Instance : ModelInstance {
   Instance(const Case& c, const v1::Config& config)
       : ModelInstance(
             config, SchemaOf(c), BatchOf(c), kSeed,
-            [&c, n = uint64_t{0}](const v1::TableSpec& table, const KeyedBatch& batch,
-                                  std::vector<float>* values) mutable { FillValues(c, table, batch, &n, values); }) {}
+            [&c, n = uint64_t{0}](const v1::TableSpec& table, const std::vector<Key>& keys,
+                                  std::vector<float>* values) mutable { FillValues(c, table, keys, &n, values); }) {}
 
   // What Gradients differentiates, by dropout's own seed.
   double Objective(const Case& c) {
     double value = ModelInstance::Objective();
     for (size_t t = model->dense_table_count(); t < values.size(); ++t) {
-      const size_t dim = values[t].size() / batch.keys.size();
-      std::vector<double> counts(batch.keys.size(), c.l2_per == ModelConfig::BATCH ? 1 : 0);
+      const KeyedBatch::Group& group = batch.groups[model->plan().groups.OfTable(t - model->dense_table_count())];
+      const size_t dim = values[t].size() / group.keys.size();
+      std::vector<double> counts(group.keys.size(), c.l2_per == ModelConfig::BATCH ? 1 : 0);
       if (c.l2_per == ModelConfig::SAMPLE) {
-        for (const uint32_t row : batch.row) counts[row] += 1.0 / kSamples;
+        for (const uint32_t row : group.row) counts[row] += 1.0 / kSamples;
       }
       for (size_t i = 0; i < values[t].size(); ++i) value += c.l2 / 2 * counts[i / dim] * values[t][i] * values[t][i];
     }
@@ -247,6 +255,40 @@ INSTANTIATE_TEST_SUITE_P(
              true},
         Case{"WideDeep", ModelConfig::WIDEDEEP, ModelConfig::SQUARED, 2, 2, false, 0, 0.1, 0},
         Case{"WideDeepSoftmax", ModelConfig::WIDEDEEP, ModelConfig::AUTO, 2, 2, false, 3, 0, 0},
+        Case{.name = "WideDeepFieldDims",
+             .type = ModelConfig::WIDEDEEP,
+             .loss = ModelConfig::SQUARED,
+             .numeric = 2,
+             .fields = 3,
+             .l2 = 0.1f,
+             .dims = {5, 3, 2}},
+        Case{.name = "WideDeepFieldDimsLinearApart",
+             .type = ModelConfig::WIDEDEEP,
+             .loss = ModelConfig::SQUARED,
+             .fields = 3,
+             .l2 = 0.2f,
+             .l2_per = ModelConfig::SAMPLE,
+             .linear_apart = true,
+             .dims = {2, 3, 2}},
+        Case{.name = "MlpFieldDimsPooled",
+             .type = ModelConfig::MLP,
+             .loss = ModelConfig::SQUARED,
+             .numeric = 1,
+             .fields = 3,
+             .pooling = {v1::MultiColumn::SUM, v1::MultiColumn::MAX, v1::MultiColumn::MEAN},
+             .dims = {2, 4, 2}},
+        Case{.name = "MlpOneOtherDim",
+             .type = ModelConfig::MLP,
+             .loss = ModelConfig::SQUARED,
+             .fields = 2,
+             .dims = {4, 4}},
+        Case{.name = "DcnFieldDims",
+             .type = ModelConfig::DCN,
+             .loss = ModelConfig::SQUARED,
+             .numeric = 2,
+             .fields = 2,
+             .activation = ModelConfig::GELU,
+             .dims = {4}},
         Case{.name = "FmLinearApart", .type = ModelConfig::FM, .fields = 2, .classes = 2, .linear_apart = true},
         Case{"MlpFields", ModelConfig::MLP, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
         Case{"MlpFieldsOnly", ModelConfig::MLP, ModelConfig::AUTO, 0, 2, false, 3, 0.1, 0},
@@ -403,7 +445,7 @@ TEST(Model, MatrixFactorizationIsMeanPlusBiasesPlusDotProduct) {
   const double loss = setup.model->Predict(setup.batch, setup.parameters, predictions.data());
   double expected_loss = 0;
   for (size_t s = 0; s < kSamples; ++s) {
-    const uint32_t user = setup.batch.row[2 * s], item = setup.batch.row[2 * s + 1];
+    const uint32_t user = setup.batch.groups[0].row[2 * s], item = setup.batch.groups[0].row[2 * s + 1];
     const float *const user_row = &setup.values[1][4 * user], *const item_row = &setup.values[1][4 * item];
     double expected = setup.values[0][0] + user_row[0] + item_row[0];
     for (size_t d = 1; d <= 3; ++d) expected += user_row[d] * item_row[d];
@@ -422,10 +464,10 @@ TEST(Model, FactorizationMachineSumsAllPairsOfASample) {
   for (size_t s = 0; s < kSamples; ++s) {
     double expected = setup.values[0][0];
     for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
-      const float* const row = &setup.values[1][4 * setup.batch.row[f]];
+      const float* const row = &setup.values[1][4 * setup.batch.groups[0].row[f]];
       expected += row[0] * batch.values[f];
       for (uint32_t g = f + 1; g < batch.offsets[s + 1]; ++g) {
-        const float* const other = &setup.values[1][4 * setup.batch.row[g]];
+        const float* const other = &setup.values[1][4 * setup.batch.groups[0].row[g]];
         for (size_t d = 1; d <= 3; ++d) expected += row[d] * other[d] * batch.values[f] * batch.values[g];
       }
     }
@@ -447,7 +489,7 @@ TEST(Model, NumbersAreInAllPairsWithTheirOwnVectors) {
     double expected = values("bias")[0];
     std::vector<std::vector<double>> vectors;  // Times the feature's value.
     for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
-      const float* const row = &values("embedding")[4 * setup.batch.row[f]];
+      const float* const row = &values("embedding")[4 * setup.batch.groups[0].row[f]];
       expected += row[0];
       vectors.emplace_back(row + 1, row + 4);
     }
@@ -499,6 +541,54 @@ TEST(Model, LinearWeightsAreTheSameModelWhereverTheyLie) {
     EXPECT_EQ(linear, apart.GradientOf("linear")) << c.name;
     EXPECT_EQ(vectors, apart.GradientOf("embedding")) << c.name;
     for (size_t t = 0; t < plan.dense_tables.size(); ++t) EXPECT_EQ(joined.gradients[t], apart.gradients[t]) << c.name;
+  }
+}
+
+TEST(Model, FieldsThatAreSaidToHaveTheDefaultWidthAreTheSameModel) {
+  const Case c{"widedeep", ModelConfig::WIDEDEEP, ModelConfig::SQUARED, 2, 2, false, 0, 0.1f, 0};
+  Case said = c;
+  said.dims = {3, 3};
+  Instance plain(c), named(said);
+  EXPECT_EQ(named.model->tables().size(), plain.model->tables().size());
+  EXPECT_EQ(plain.Gradients(), named.Gradients());
+  EXPECT_EQ(plain.gradients, named.gradients);
+  EXPECT_FALSE(named.model->plan().has_field_dims());
+}
+
+TEST(Model, AFieldsVectorOfAnotherWidthStandsInItsPlaceOfTheFeatures) {
+  Case c{"mlp", ModelConfig::MLP, ModelConfig::SQUARED, 1, 3, false, 0, 0, 0};
+  c.dims = {5, 3, 2};
+  Instance setup(c);
+  const ModelPlan& plan = setup.model->plan();
+  EXPECT_EQ(plan.FeatureWidth(), 11u);
+  EXPECT_EQ(plan.FieldColumns(1).from, 0u) << "that of embedding_dim";
+  EXPECT_EQ(plan.FieldColumns(2).from, 3u) << "then the narrowest";
+  EXPECT_EQ(plan.FieldColumns(0).from, 5u);
+  EXPECT_EQ(plan.FieldColumns(0).columns, 5u);
+  std::vector<float> predictions(kSamples);
+  setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+  const auto& value_of = [&](const std::string& table) -> const std::vector<float>& {
+    return setup.values[plan.TableIndex(table)];
+  };
+  for (size_t s = 0; s < kSamples; ++s) {
+    std::vector<double> x;
+    for (const auto& [table, group, dim] :
+         {std::tuple("embedding", 0, 3), {"embedding/2", 1, 2}, {"embedding/5", 2, 5}}) {
+      const uint32_t row = setup.batch.groups[group].row[s];
+      for (int d = 0; d < dim; ++d) x.push_back(value_of(table)[row * dim + d]);
+    }
+    x.push_back(setup.batch.batch.numeric[s]);
+    for (size_t layer = 0; layer < plan.mlp.size(); ++layer) {
+      std::vector<double> y(plan.mlp[layer].out);
+      const std::vector<float>& weight = value_of(absl::StrCat("mlp/", layer, "/weight"));
+      for (size_t o = 0; o < y.size(); ++o) {
+        for (size_t i = 0; i < x.size(); ++i) y[o] += x[i] * weight[i * y.size() + o];
+        if (!plan.mlp[layer].has_bias()) continue;
+        y[o] = std::max(0.0, y[o] + value_of(absl::StrCat("mlp/", layer, "/bias"))[o]);
+      }
+      x = y;
+    }
+    EXPECT_NEAR(predictions[s], value_of("bias")[0] + x[0], 64 * 8 * 0x1p-24) << "sample " << s;
   }
 }
 
@@ -564,9 +654,10 @@ TEST(Model, RowGradientsFollowTheKeysWhateverTheirOrder) {
   const Case c{"fm", ModelConfig::FM, ModelConfig::AUTO, 0, 3, false, 2, 0, 0};
   Instance forward(c), reordered(c);
   // The same batch with its distinct keys numbered the other way round.
-  const uint32_t last = static_cast<uint32_t>(forward.batch.keys.size()) - 1;
-  std::reverse(reordered.batch.keys.begin(), reordered.batch.keys.end());
-  for (uint32_t& row : reordered.batch.row) row = last - row;
+  const uint32_t last = static_cast<uint32_t>(forward.batch.KeysOf(0).size()) - 1;
+  KeyedBatch::Group& group = reordered.batch.groups[0];
+  std::reverse(group.keys.begin(), group.keys.end());
+  for (uint32_t& row : group.row) row = last - row;
   const size_t t = forward.model->plan().TableIndex("embedding"), dim = forward.values[t].size() / (last + 1);
   for (uint32_t row = 0; row <= last; ++row) {
     std::copy_n(&forward.values[t][row * dim], dim, &reordered.values[t][(last - row) * dim]);
@@ -619,7 +710,7 @@ TEST(Model, ScratchOfALargeBatchDoesNotLeakIntoASmallOne) {
     batch.numeric.resize(4);
     batch.offsets.resize(3);
     batch.keys.resize(4);
-    keyed->row.resize(4);  // The distinct keys stay: rows that no sample has get a gradient of zero.
+    keyed->groups[0].row.resize(4);  // The distinct keys stay: rows that no sample has get a gradient of zero.
   };
   setup.model->Gradients(setup.batch, setup.parameters, 0, setup.outputs);
   shrink(&setup.batch);

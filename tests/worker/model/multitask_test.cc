@@ -91,17 +91,13 @@ Batch LabelsBatch(bool fields = true) {
   return batch;
 }
 
-KeyedBatch LabelsKeyedBatch(bool fields) {
-  KeyedBatch keyed{.batch = LabelsBatch(fields)};
-  KeyIndexer().Index(&keyed);
-  return keyed;
-}
+KeyedBatch LabelsKeyedBatch(bool fields) { return {.batch = LabelsBatch(fields)}; }
 
 struct LabelsInstance : ModelInstance {
   explicit LabelsInstance(const v1::Config& config, bool fields = true)
       : ModelInstance(
             config, LabelsSchema(fields), LabelsKeyedBatch(fields), kLabelsSeed,
-            [n = uint64_t{10'000}](const v1::TableSpec&, const KeyedBatch&, std::vector<float>* values) mutable {
+            [n = uint64_t{10'000}](const v1::TableSpec&, const std::vector<Key>&, std::vector<float>* values) mutable {
               for (float& x : *values) x = LabelsUniform(n++, -0.8f, 0.8f);
             }) {}
 };
@@ -109,10 +105,12 @@ struct LabelsInstance : ModelInstance {
 TEST(Multitask, GradientsEqualTheDifferenceQuotientsOfTheLoss) {
   for (const MultitaskConfig::Structure structure : {MultitaskConfig::SHARED_BOTTOM, MultitaskConfig::MMOE}) {
     for (const float dropout : {0.0f, 0.3f}) {
-      for (const bool fields : {true, false}) {
+      for (const uint32_t dim : {3u, 5u, 0u}) {  // The first field's vector's width, or none: there are no fields.
+        const bool fields = dim > 0;
         SCOPED_TRACE(absl::StrCat("seed ", kLabelsSeed, " ", MultitaskConfig::Structure_Name(structure), " dropout ",
-                                  dropout, fields ? "" : " numbers only"));
+                                  dropout, fields ? absl::StrCat(" width ", dim) : " numbers only"));
         v1::Config config = LabelsConfig(structure);
+        if (fields) (*config.mutable_model()->mutable_embedding_dims())["f0"] = dim;
         config.mutable_model()->set_dropout(dropout);
         LabelsInstance setup(config, fields);
         setup.Gradients();

@@ -60,8 +60,8 @@ TEST_P(BatchPipelineTest, BringsEveryBatchInOrderWithTheRowsOfItsKeys) {
     ASSERT_NE(*item, nullptr);
     const KeyedBatch& keyed = (*item)->keyed;
     ASSERT_EQ(keyed.batch.labels[0], static_cast<float>(5 * n));
-    for (size_t k = 0; k < keyed.keys.size(); ++k) {
-      const std::vector<float> row = client_.RowValues("embedding", keyed.keys[k]);
+    for (size_t k = 0; k < keyed.KeysOf(0).size(); ++k) {
+      const std::vector<float> row = client_.RowValues("embedding", keyed.KeysOf(0)[k]);
       EXPECT_EQ((*item)->rows[0][2 * k], row[0]);
       EXPECT_EQ((*item)->rows[0][2 * k + 1], row[1]);
     }
@@ -80,7 +80,7 @@ TEST_P(BatchPipelineTest, ABatchThatIsHeldStaysWhileTheNextIsTaken) {
     ASSERT_TRUE(item.ok());
     ASSERT_NE(*item, nullptr);
     EXPECT_EQ((*before)->keyed.batch.labels[0], static_cast<float>(5 * (n - 1)));
-    EXPECT_EQ((*before)->rows[0][0], client_.RowValues("embedding", (*before)->keyed.keys[0])[0]);
+    EXPECT_EQ((*before)->rows[0][0], client_.RowValues("embedding", (*before)->keyed.KeysOf(0)[0])[0]);
     EXPECT_EQ((*item)->keyed.batch.labels[0], static_cast<float>(5 * n));
     pipeline->Release();
     before = item;

@@ -138,7 +138,7 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
                              batch->indices.push_back(at++);
                            return !batch->indices.empty();
                          },
-                         {.ahead = 0, .backend = backend, .ordered = true});
+                         {.ahead = 0, .backend = backend, .ordered = true, .groups = model->plan().groups});
   // Of twotower the candidates of a batch.
   const auto choices = static_cast<float>(c.type == ModelConfig::TWOTOWER ? kGoldenBatch : c.classes);
   Training run;
@@ -162,8 +162,9 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
       if (t < dense_count) {
         dense_gradients.push_back({&tables[t], gradient});
       } else {
-        size = item->keyed.keys.size() * tables[t].dim;
-        row_gradients.push_back({&tables[t], item->keyed.keys, gradient});
+        const std::vector<Key>& keys = item->keyed.KeysOf(model->plan().groups.OfTable(t - dense_count));
+        size = keys.size() * tables[t].dim;
+        row_gradients.push_back({&tables[t], keys, gradient});
       }
       run.gradients.emplace_back(gradient, gradient + size);
     }
@@ -270,6 +271,16 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                                0.573440591, 0.515447661, 0.467497933, 0.454708615, 0.519293198},
                                               true,
                                               [](ModelConfig* model) { model->set_l2_per(ModelConfig::SAMPLE); }},
+                                         Case{"WideDeepFieldDims",
+                                              ModelConfig::WIDEDEEP,
+                                              2,
+                                              {0.717677272, 0.674696501, 0.673393121, 0.605008808, 0.578081633,
+                                               0.537745822, 0.510444773, 0.466448796, 0.504558595, 0.479502882},
+                                              true,
+                                              [](ModelConfig* model) {
+                                                (*model->mutable_embedding_dims())["f0"] = 9;
+                                                (*model->mutable_embedding_dims())["f2"] = 2;
+                                              }},
                                          Case{"MlpFields",
                                               ModelConfig::MLP,
                                               3,

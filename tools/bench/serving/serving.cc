@@ -167,7 +167,7 @@ absl::Status MeasureRates(const Options& options, ParameterSource* source) {
   for (worker::KeyedBatch& batch : batches) {
     began = Now();
     indexer.Index(&batch);
-    LODESTONE_RETURN_IF_ERROR(source->Read(batch.keys, &parameters));
+    LODESTONE_RETURN_IF_ERROR(source->Read(batch, &parameters));
     gather += Now() - began;
     began = Now();
     predictions.resize(batch.batch.size);

@@ -89,19 +89,21 @@ LocalTraining::BatchRows LocalTraining::NewRows() {
   for (const Table& table : tables_) {
     if (table.dim > 0) rows.host.emplace_back(backend_, kernels::Memory::kHost);
   }
-  if (!backend_->on_host()) rows.device = std::make_unique<worker::DeviceBatch>(backend_, ordered_, rows.host.size());
+  if (!backend_->on_host())
+    rows.device = std::make_unique<worker::DeviceBatch>(backend_, ordered_, /*groups=*/1, rows.host.size());
   return rows;
 }
 
 bool LocalTraining::GatherRows(const worker::KeyedBatch& batch, BatchRows* rows) {
+  const std::vector<Key>& keys = batch.KeysOf(0);
   auto gathered = rows->host.begin();
   for (const Table& table : tables_) {
     if (table.dim == 0) continue;
-    const auto row = [&](size_t i) { return table.rows.data() + batch.keys[i] * table.row_floats; };
-    float* to = (gathered++)->Resize(batch.keys.size() * table.dim);
+    const auto row = [&](size_t i) { return table.rows.data() + keys[i] * table.row_floats; };
+    float* to = (gathered++)->Resize(keys.size() * table.dim);
     if (to == nullptr) return false;
-    for (size_t i = 0; i < batch.keys.size(); ++i, to += table.dim) {
-      if (i + kRowsAhead < batch.keys.size()) __builtin_prefetch(row(i + kRowsAhead));
+    for (size_t i = 0; i < keys.size(); ++i, to += table.dim) {
+      if (i + kRowsAhead < keys.size()) __builtin_prefetch(row(i + kRowsAhead));
       const float* const from = row(i);
       for (size_t d = 0; d < table.dim; ++d) to[d] = from[d];
     }
@@ -126,7 +128,7 @@ absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, c
   const bool on_host = backend_->on_host();
   std::vector<size_t> gradient_floats;
   for (const Table& table : tables_) {
-    gradient_floats.push_back(table.dim > 0 ? batch.keys.size() * table.dim : table.dense.size());
+    gradient_floats.push_back(table.dim > 0 ? batch.KeysOf(0).size() * table.dim : table.dense.size());
   }
   outputs_.Lay(gradient_floats, batch.batch.size);
   float* const base = on_host ? outputs_.data() : device_outputs_.Resize(outputs_.floats());
@@ -195,8 +197,9 @@ void LocalTraining::Update(const worker::KeyedBatch& batch) {
       continue;
     }
     updates_.clear();
-    for (size_t i = 0; i < batch.keys.size(); ++i) {
-      updates_.push_back({Bytes(gradient + i * table.dim), table.rows.data() + batch.keys[i] * table.row_floats});
+    const std::vector<Key>& keys = batch.KeysOf(0);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      updates_.push_back({Bytes(gradient + i * table.dim), table.rows.data() + keys[i] * table.row_floats});
     }
     optimizer_->UpdateRows(step_, table.dim, updates_);
   }

@@ -59,6 +59,7 @@ absl::Status ModelCluster::FindTables() {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> predictor, Predictor::Create(description_));
   const std::vector<v1::TableSpec>& wanted = predictor->model().tables();
   dense_tables_ = predictor->model().dense_table_count();
+  groups_ = predictor->model().plan().groups;
   std::vector<std::string> names;
   for (const v1::TableSpec& table : wanted) names.push_back(table.name());
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> found, client_->DescribeTables(names));
@@ -110,13 +111,14 @@ uint64_t ModelCluster::Note(const worker::ShardVersions& versions) {
   return sum;
 }
 
-absl::Status ModelCluster::Read(std::span<const Key> keys, BatchParameters* parameters) {
+absl::Status ModelCluster::Read(const worker::KeyedBatch& batch, BatchParameters* parameters) {
   LODESTONE_RETURN_IF_ERROR(client_->Health());
   parameters->rows.resize(tables_.size() - dense_tables_);
   worker::ShardVersions versions;
-  if (!parameters->rows.empty() && !keys.empty()) {
+  if (!parameters->rows.empty() && batch.has_keys()) {
     std::vector<worker::RowPull> pulls;
     for (size_t t = dense_tables_; t < tables_.size(); ++t) {
+      const std::vector<Key>& keys = batch.KeysOf(groups_.OfTable(t - dense_tables_));
       std::vector<float>& rows = parameters->rows[t - dense_tables_];
       rows.resize(keys.size() * tables_[t].dim);
       pulls.push_back({&tables_[t], keys, rows.data()});

@@ -36,7 +36,7 @@ class ModelCluster final : public ParameterSource {
 
   const std::shared_ptr<const v1::ModelDescription>& description() const override { return description_; }
   const std::string& name() const override { return name_; }
-  absl::Status Read(std::span<const Key> keys, BatchParameters* parameters) override;
+  absl::Status Read(const worker::KeyedBatch& batch, BatchParameters* parameters) override;
   absl::Status Health() const override { return client_->Health(); }
 
  private:
@@ -52,7 +52,8 @@ class ModelCluster final : public ParameterSource {
   std::shared_ptr<const v1::ModelDescription> description_;
   std::vector<worker::TableHandle> tables_;  // In the order of Model::tables().
   size_t dense_tables_ = 0;                  // The first of them.
-  std::unique_ptr<DenseFollower> dense_;     // Synchronises itself.
+  worker::FieldGroups groups_;
+  std::unique_ptr<DenseFollower> dense_;  // Synchronises itself.
 
   Mutex mu_;
   worker::ShardVersions versions_ ABSL_GUARDED_BY(mu_);

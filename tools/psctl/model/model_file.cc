@@ -66,6 +66,7 @@ absl::Status ModelFile::Load() {
   LODESTONE_RETURN_IF_ERROR(worker::CheckDescription(description));
   description_ = std::make_shared<const v1::ModelDescription>(std::move(description));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> predictor, Predictor::Create(description_));
+  groups_ = predictor->model().plan().groups;
   auto dense = std::make_shared<DenseTables>();
   for (const v1::TableSpec& table : predictor->model().tables()) {
     if (table.has_dense()) {
@@ -126,13 +127,13 @@ void ModelFile::Gather(std::span<const Key> keys, const Rows& rows, std::vector<
   }
 }
 
-absl::Status ModelFile::Read(std::span<const Key> keys, BatchParameters* parameters) {
+absl::Status ModelFile::Read(const worker::KeyedBatch& batch, BatchParameters* parameters) {
   parameters->dense = dense_;
   parameters->rows.resize(rows_.size());
   parameters->pointers.clear();
   for (const std::vector<float>& table : *dense_) parameters->pointers.push_back(table.data());
   for (size_t i = 0; i < rows_.size(); ++i) {
-    Gather(keys, rows_[i], &parameters->rows[i]);
+    Gather(batch.KeysOf(groups_.OfTable(i)), rows_[i], &parameters->rows[i]);
     parameters->pointers.push_back(parameters->rows[i].data());
   }
   return absl::OkStatus();

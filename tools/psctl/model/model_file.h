@@ -29,7 +29,7 @@ class ModelFile final : public ParameterSource {
 
   const std::shared_ptr<const v1::ModelDescription>& description() const override { return description_; }
   const std::string& name() const override { return name_; }
-  absl::Status Read(std::span<const Key> keys, BatchParameters* parameters) override;
+  absl::Status Read(const worker::KeyedBatch& batch, BatchParameters* parameters) override;
   absl::Status Health() const override { return absl::OkStatus(); }
 
  private:
@@ -52,6 +52,7 @@ class ModelFile final : public ParameterSource {
   std::shared_ptr<const v1::ModelDescription> description_;
   std::shared_ptr<const DenseTables> dense_;
   std::vector<Rows> rows_;
+  worker::FieldGroups groups_;
 };
 
 }  // namespace lodestone::psctl

@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<PredictionService>> PredictionService::Create(Par
   for (uint32_t i = 0; i < std::max(1u, MachineCores()); ++i) {
     auto desk = std::make_unique<Desk>();
     LODESTONE_ASSIGN_OR_RETURN(desk->predictor, Predictor::Create(source->description()));
+    desk->indexer = worker::KeyIndexer(desk->predictor->model().plan().groups);
     service->free_.push_back(std::move(desk));
   }
   return service;
@@ -162,7 +163,7 @@ absl::StatusOr<v1::PredictResponse> PredictionService::PredictAt(const v1::Predi
                                                      "; send fewer samples at a time"));
   }
   desk->indexer.Index(&desk->keyed);
-  LODESTONE_RETURN_IF_ERROR(source_->Read(desk->keyed.keys, &desk->parameters));
+  LODESTONE_RETURN_IF_ERROR(source_->Read(desk->keyed, &desk->parameters));
   desk->predictions.resize(samples);
   desk->scores.resize(scores);
   desk->predictor->Predict(desk->keyed, desk->parameters, desk->predictions.data(), desk->scores.data());

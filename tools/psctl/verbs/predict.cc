@@ -61,7 +61,7 @@ absl::Status ForEachBatch(const PredictOptions& options, bool labels, const Towe
     BatchParameters parameters;
   };
   Read reads[3];
-  worker::KeyIndexer indexer;
+  worker::KeyIndexer indexer(model->model().plan().groups);
   const auto parse = [&](Read* into) -> absl::Status {
     worker::Batch* const batch = &into->keyed.batch;
     if (tower != nullptr) {
@@ -76,7 +76,7 @@ absl::Status ForEachBatch(const PredictOptions& options, bool labels, const Towe
   const auto gather = [&](Read* into) -> absl::Status {
     if (into->keyed.batch.size == 0) return absl::OkStatus();
     indexer.Index(&into->keyed);
-    return source->Read(into->keyed.keys, &into->parameters);
+    return source->Read(into->keyed, &into->parameters);
   };
   LODESTONE_RETURN_IF_ERROR(parse(&reads[0]));
   std::vector<float> predictions, scores;

@@ -59,7 +59,7 @@ class LinearSource final : public ParameterSource {
   }
   const std::shared_ptr<const v1::ModelDescription>& description() const override { return description_; }
   const std::string& name() const override { return name_; }
-  absl::Status Read(std::span<const Key>, BatchParameters* parameters) override {
+  absl::Status Read(const worker::KeyedBatch&, BatchParameters* parameters) override {
     if (!health_.ok()) return health_;
     parameters->dense = dense_;
     parameters->pointers.clear();
@@ -218,7 +218,7 @@ class LabelsSource final : public ParameterSource {
   }
   const std::shared_ptr<const v1::ModelDescription>& description() const override { return description_; }
   const std::string& name() const override { return name_; }
-  absl::Status Read(std::span<const Key>, BatchParameters* parameters) override {
+  absl::Status Read(const worker::KeyedBatch&, BatchParameters* parameters) override {
     parameters->pointers.clear();
     for (const std::vector<float>& table : tables_) parameters->pointers.push_back(table.data());
     return absl::OkStatus();
