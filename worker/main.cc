@@ -35,6 +35,7 @@
 #include "worker/data/dataset.h"
 #include "worker/device.h"
 #include "worker/model/candidates.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model_description.h"
 #include "worker/model/model_plan.h"
 #include "worker/report/results.h"

@@ -7,6 +7,7 @@
 #include "kernels/flush_denormals.h"
 #include "worker/model/label_losses.h"
 #include "worker/model/model_description.h"
+#include "worker/model/model_tables.h"
 #include "worker/model/pooled_fields.h"
 #include "worker/model/two_towers.h"
 

@@ -4,10 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "proto/config.pb.h"
 #include "proto/model.pb.h"
 #include "proto/table.pb.h"
@@ -27,15 +26,9 @@ inline constexpr uint32_t kModelFormat = 8;
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const v1::ModelConfig& config, const Schema& schema,
                                    const std::vector<v1::TableSpec>& tables);
 
-// FAILED_PRECONDITION if this program does not know the format, INVALID_ARGUMENT if the description contradicts itself.
-absl::Status CheckDescription(const v1::ModelDescription& description);
-
-// FAILED_PRECONDITION, saying what to do, if a model of this type and loss cannot go on from what is described.
-absl::Status CheckContinues(const v1::ModelDescription& known, v1::ModelConfig::Type type, v1::ModelConfig::Loss loss);
-// The same if the configured model has the described tables and would compute something else of them.
-absl::Status CheckContinues(const v1::ModelDescription& known, const v1::ModelConfig& model);
-
-absl::Status CheckContinues(const v1::ModelDescription& known, const v1::DataConfig& data);
+// Names as descriptions have them.
+std::string StructureName(const v1::CrossConfig& cross);
+std::string StructureName(const v1::MultitaskConfig& multitask);
 
 // The configuration (model, and data's format and columns) and the schema of data that a described model takes.
 // REQUIRES: CheckDescription is OK.

@@ -180,9 +180,6 @@ LabelKind LabelsOf(const v1::ModelConfig& config);
 // schema.continued (whose prior stays) is.
 absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& schema);
 
-// The model's tables: dense ones, then embedding tables. The same for all workers.
-absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const v1::Config& config);
-
 // For the types' sources.
 
 // Initial values.

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model.h"
 
 namespace lodestone::worker {

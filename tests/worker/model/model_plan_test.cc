@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/model/model_tables.h"
 
 namespace lodestone::worker {
 namespace {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/model/model_instance.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model.h"
 #include "worker/model/model_description.h"
 

@@ -14,6 +14,7 @@
 #include "tests/worker/data/memory_dataset.h"
 #include "tests/worker/model/model_instance.h"
 #include "worker/model/candidates.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model.h"
 #include "worker/model/model_description.h"
 

@@ -30,6 +30,7 @@
 #include "tools/psctl/files/tensor_file.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model_plan.h"
+#include "worker/model/model_tables.h"
 
 namespace lodestone::bench {
 namespace {

@@ -9,6 +9,7 @@
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/model/predictor.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model_description.h"
 
 namespace lodestone::psctl {

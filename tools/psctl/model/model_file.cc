@@ -13,6 +13,7 @@
 #include "proto/checkpoint.pb.h"
 #include "tools/psctl/files/model_metadata.h"
 #include "tools/psctl/model/predictor.h"
+#include "worker/model/description_check.h"
 #include "worker/model/model_description.h"
 
 namespace lodestone::psctl {
