@@ -24,6 +24,8 @@ namespace lodestone::kernels {
 // Two queues, so that the next batch can be copied while one is computed. They know nothing of each other but by marks.
 enum class Queue { kCompute, kCopy };
 
+struct LinearFactors;  // linear_factors.h
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -59,6 +61,14 @@ class Backend {
   // matmul.h
   virtual void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
                       const float* b, float beta, float* c) = 0;
+  // A linear layer: y [rows, out] = x [rows, in] w [in, out]. `factors` has, until the next call with it, what
+  // LinearBackward takes.
+  virtual void Linear(size_t rows, size_t in, size_t out, const float* x, const float* w, float* y,
+                      LinearFactors* factors) = 0;
+  // From dy, [rows, out]: dw = x' dy, and, unless it is null, dx = dy w' + dx_beta dx. REQUIRES: sizes, x and w are
+  // those of the last Linear with `factors`, and x and w have not been written since.
+  virtual void LinearBackward(size_t rows, size_t in, size_t out, const float* x, const float* w, const float* dy,
+                              const LinearFactors& factors, float* dw, float* dx, float dx_beta) = 0;
 
   // activation.h
   virtual void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) = 0;

@@ -84,6 +84,14 @@ class CpuBackend final : public Backend {
     *loss_sum = cpu::SquaredLoss(rows, logits, labels, weights, dlogits, predictions);
   }
 
+  void Linear(size_t rows, size_t in, size_t out, const float* x, const float* w, float* y, LinearFactors*) override {
+    cpu::MatMul(false, false, rows, out, in, 1, x, w, 0, y);
+  }
+  void LinearBackward(size_t rows, size_t in, size_t out, const float* x, const float* w, const float* dy,
+                      const LinearFactors&, float* dw, float* dx, float dx_beta) override {
+    cpu::MatMul(true, false, in, out, rows, 1, x, dy, 0, dw);
+    if (dx != nullptr) cpu::MatMul(false, true, rows, in, out, 1, dy, w, dx_beta, dx);
+  }
   void SparseLinear(const SparseBatch& batch, size_t dim, RowColumns rows, float* out) override {
     cpu::SparseLinear(batch, dim, rows, out);
   }

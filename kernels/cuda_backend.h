@@ -43,6 +43,10 @@ class CudaBackend final : public Backend {
   void Fill(size_t n, float value, float* y) override;
   void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
               const float* b, float beta, float* c) override;
+  void Linear(size_t rows, size_t in, size_t out, const float* x, const float* w, float* y,
+              LinearFactors* factors) override;
+  void LinearBackward(size_t rows, size_t in, size_t out, const float* x, const float* w, const float* dy,
+                      const LinearFactors& factors, float* dw, float* dx, float dx_beta) override;
   void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) override;
   void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) override;
   void Dropout(size_t n, float rate, uint64_t seed, float* x) override;
@@ -92,6 +96,14 @@ class CudaBackend final : public Backend {
   void* ScratchOf(Scratch scratch, size_t bytes);
 
  private:
+  // matmul.cu
+  struct Product;
+  Product PlanProduct(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float beta) const;
+  // Writes the copy of a factor that the product takes.
+  void CopyFactor(const Product& product, bool of_a, const float* factor, void* copy);
+  // `result`: where cuBLAS writes, c or memory for what is copied there.
+  void Multiply(const Product& product, float alpha, const void* a, const void* b, float beta, float* result, float* c);
+
   CudaBackend(const CudaOptions& options, std::string name, const Cublas& cublas);
   absl::Status Start();
   void Fail(const std::string& what);

@@ -15,7 +15,8 @@ CrossNetwork::CrossNetwork(size_t width, size_t layers, size_t rank, kernels::Ba
   LODESTONE_CHECK(layers > 0);
   for (size_t l = 0; l < layers; ++l) {
     layers_.push_back({kernels::ScratchArray<float>(backend), kernels::ScratchArray<float>(backend),
-                       kernels::ScratchArray<float>(backend)});
+                       kernels::ScratchArray<float>(backend), kernels::LinearFactors(backend),
+                       kernels::LinearFactors(backend)});
   }
 }
 
@@ -29,10 +30,10 @@ const float* CrossNetwork::Forward(size_t rows, const float* x, std::span<const 
     float* const product = layer.product.Resize(n);
     if (rank_ > 0) {
       float* const narrow = layer.narrow.Resize(rows * rank_);
-      backend_->MatMul(false, false, rows, rank_, width_, 1, in, own[0], 0, narrow);
-      backend_->MatMul(false, false, rows, width_, rank_, 1, narrow, own[1], 0, product);
+      backend_->Linear(rows, width_, rank_, in, own[0], narrow, &layer.factors);
+      backend_->Linear(rows, rank_, width_, narrow, own[1], product, &layer.up_factors);
     } else {
-      backend_->MatMul(false, false, rows, width_, width_, 1, in, own[0], 0, product);
+      backend_->Linear(rows, width_, width_, in, own[0], product, &layer.factors);
     }
     backend_->AddBias(rows, width_, own[per_layer_ - 1], product);
     float* const out = layer.out.Resize(n);
@@ -62,15 +63,13 @@ void CrossNetwork::Backward(size_t rows, const float* x, std::span<const float* 
     if (dx != nullptr) backend_->MultiplyAdd(n, dout, layers_[l].product.data(), dx);
     // dout becomes the gradient of x_l, which has it already by itself.
     if (rank_ == 0) {
-      backend_->MatMul(true, false, width_, width_, rows, 1, in, dproduct, 0, down[0]);
-      backend_->MatMul(false, true, rows, width_, width_, 1, dproduct, own[0], 1, dout);
+      backend_->LinearBackward(rows, width_, width_, in, own[0], dproduct, layers_[l].factors, down[0], dout, 1);
       continue;
     }
     float* const dnarrow = dnarrow_.Resize(rows * rank_);
-    backend_->MatMul(true, false, rank_, width_, rows, 1, layers_[l].narrow.data(), dproduct, 0, down[1]);
-    backend_->MatMul(false, true, rows, rank_, width_, 1, dproduct, own[1], 0, dnarrow);
-    backend_->MatMul(true, false, width_, rank_, rows, 1, in, dnarrow, 0, down[0]);
-    backend_->MatMul(false, true, rows, width_, rank_, 1, dnarrow, own[0], 1, dout);
+    backend_->LinearBackward(rows, rank_, width_, layers_[l].narrow.data(), own[1], dproduct, layers_[l].up_factors,
+                             down[1], dnarrow, 0);
+    backend_->LinearBackward(rows, width_, rank_, in, own[0], dnarrow, layers_[l].factors, down[0], dout, 1);
   }
   if (dx != nullptr) backend_->Axpy(n, 1, dout, dx);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/linear_factors.h"
 #include "kernels/scratch_array.h"
 
 namespace lodestone::worker {
@@ -36,6 +37,8 @@ class CrossNetwork {
     kernels::ScratchArray<float> narrow;   // x_l down, [rows, rank].
     kernels::ScratchArray<float> product;  // x_l W + b, [rows, width].
     kernels::ScratchArray<float> out;      // x_{l+1}, [rows, width].
+    kernels::LinearFactors factors;        // Of the product by weight or down,
+    kernels::LinearFactors up_factors;     // and by up.
   };
 
   const size_t width_;

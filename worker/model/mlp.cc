@@ -21,6 +21,7 @@ Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backen
     outputs_.emplace_back(backend);
     gradients_.emplace_back(backend);
     normalized_.emplace_back(backend);
+    factors_.emplace_back(backend);
     inverses_.emplace_back(backend);
   }
 }
@@ -36,11 +37,11 @@ const float* Mlp::Forward(size_t rows, const float* x, std::span<const float* co
     float* const sums = kernels::NeedsInput(layer.activation) ? inputs_[i].Resize(rows * layer.out) : y;
     if (layer.normalized) {
       float* const normalized = normalized_[i].Resize(rows * layer.out);
-      backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, normalized);
+      backend_->Linear(rows, layer.in, layer.out, x, tensors[tensor++], normalized, &factors_[i]);
       backend_->LayerNorm(rows, layer.out, kNormEpsilon, normalized, inverses_[i].Resize(rows));
       backend_->Copy(rows * layer.out, normalized, sums);
     } else {
-      backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, sums);
+      backend_->Linear(rows, layer.in, layer.out, x, tensors[tensor++], sums, &factors_[i]);
     }
     if (layer.has_bias()) backend_->Activate(layer.activation, rows, layer.out, tensors[tensor++], sums, y);
     if (Drops(i)) backend_->Dropout(rows * layer.out, dropout_, StreamSeed(*dropout_seed_, i), y);
@@ -71,12 +72,9 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
     }
     --tensor;
     const float* const input = i == 0 ? x : outputs_[i - 1].data();
-    backend_->MatMul(true, false, layer.in, layer.out, rows, 1, input, dy, 0, gradients[tensor]);
-    float* dinput = dx;
-    if (i > 0) {
-      dinput = gradients_[i - 1].Resize(rows * layer.in);
-    }
-    if (dinput != nullptr) backend_->MatMul(false, true, rows, layer.in, layer.out, 1, dy, tensors[tensor], 0, dinput);
+    float* const dinput = i > 0 ? gradients_[i - 1].Resize(rows * layer.in) : dx;
+    backend_->LinearBackward(rows, layer.in, layer.out, input, tensors[tensor], dy, factors_[i], gradients[tensor],
+                             dinput, 0);
     dy = dinput;
   }
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/linear_factors.h"
 #include "kernels/scratch_array.h"
 #include "worker/model/model_plan.h"
 
@@ -43,6 +44,7 @@ class Mlp {
   size_t tensor_count_ = 0;
   // Of the last Forward.
   std::optional<uint64_t> dropout_seed_;
+  std::vector<kernels::LinearFactors> factors_;           // Of each layer's product.
   std::vector<kernels::ScratchArray<float>> normalized_;  // Of each layer that normalises: what it makes of its sums,
   std::vector<kernels::ScratchArray<float>> inverses_;    // and the rows' inverse deviations.
   std::vector<kernels::ScratchArray<float>> inputs_;  // Of each layer's activation, where the backward pass needs them.
