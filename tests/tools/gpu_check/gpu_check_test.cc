@@ -84,7 +84,7 @@ printf '"ratio":{"median":2.5,"min":2.4,"max":2.6}}}\n' >>"$json")sh";
 constexpr char kTraining[] = R"sh(for a in "$@"; do [ "$last" != --summary ] || out=$a; last=$a; done
 loss=0.5
 [[ $* != *precision=bf16* ]] || loss=0.501
-printf '{\n  "samples_per_second": 123456,\n  "test": {"samples": 9, "loss": %s, "auc": 0.8}\n}\n' "$loss" >"$out")sh";
+printf '{\n  "samples_per_second": 123456,\n  "test": {\n    "samples": 9,\n    "loss": %s,\n    "auc": 0.8\n  }\n}\n' "$loss" >"$out")sh";
 
 // Of compute-sanitizer, which runs a program.
 constexpr char kSanitizer[] = R"sh(echo '[       OK ] Models/GoldenTest.TenStepsOnCuda/Fm (24 ms)'
@@ -205,7 +205,7 @@ TEST(GpuCheck, ADeviceThatLearnsSomethingElseThanTheCpuFails) {
   training.replace(training.find("0.501"), 5, "0.510");
   WriteProgram("psctl", training);
   const std::string output = Output(1);
-  EXPECT_THAT(output, HasSubstr("  bf16 learned something else than the CPU: test loss 0.510, and 0.5\n"));
+  EXPECT_THAT(output, HasSubstr("  bf16 learned something else than the CPU: test loss 0.51, and 0.5\n"));
   EXPECT_THAT(output, Not(HasSubstr("tf32 learned")));
   training.replace(training.find("0.510"), 5, "");
   WriteProgram("psctl", training);
