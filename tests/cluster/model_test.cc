@@ -302,6 +302,7 @@ data:
     numeric: [age]
     categorical: [city]
     multi: {tags: {pooling: mean, values_max: 3}, seen: {separator: " ", pooling: max}, words: {pooling: sum}}
+    vocabulary_of: {words: tags}
     missing_indicator: [age]
     missing: ["?"]
 train: {epochs: 1, batch_size: 64, validate: {every_epochs: 1}}
@@ -344,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         "{type: deepfm, embedding_dim: 4, hidden: [16, 8]}",
         "{type: widedeep, embedding_dim: 4, embedding_dims: {city: 6, seen: 2}, hidden: [16, 8]}",
-        "{type: dcn, embedding_dim: 4, embedding_dims: {city: 2, tags: 2, seen: 2, words: 8}, hidden: [8]}"));
+        "{type: dcn, embedding_dim: 4, embedding_dims: {city: 2, tags: 8, seen: 2, words: 8}, hidden: [8]}"));
 
 // The numbers that follow `what` in a text.
 std::vector<uint64_t> NumbersAfter(const std::string& text, const std::string& what) {

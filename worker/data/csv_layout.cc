@@ -13,6 +13,7 @@
 #include "worker/data/line_parser.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
+#include "worker/data/vocabulary.h"
 
 namespace lodestone::worker {
 namespace {
@@ -337,6 +338,7 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
     const std::string& name = layout->plain_names[layout->categorical[i]];
     layout->salts.push_back(StableHash(part == TimeRule::Part::kNone ? name : absl::StrCat(name, ":", PartName(part))));
   }
+  LODESTONE_RETURN_IF_ERROR(ShareVocabularies(config, resolver, layout));
   for (size_t index : numeric) {
     const auto own = transforms.find(index);
     layout->numeric.push_back(

@@ -36,9 +36,10 @@ struct CsvLayout {
   // Those of texts, then those of csv.bucket by name, or index, then those of csv.multi and csv.datetime likewise.
   std::vector<size_t> categorical;
   std::vector<uint64_t> salts;  // Beside categorical: StableHash of the column's plain name (and ":hour" or the like),
-  std::vector<BucketRule> buckets;   // how the category comes of the field,
-  std::vector<MultiRule> multi;      // and whether it has several; empty: none has.
-  std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.
+  std::vector<std::string> vocabulary_of;  // or that of the column which has this plain name, if it is not empty;
+  std::vector<BucketRule> buckets;         // how the category comes of the field,
+  std::vector<MultiRule> multi;            // and whether it has several; empty: none has.
+  std::vector<std::string> missing;        // What stands for a missing value, beside the empty field.
 
   bool label_optional = false;   // A line may have none.
   std::optional<size_t> id;      // The column that names the samples.

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "worker/data/line_parser.h"
 #include "worker/data/transform.h"
+#include "worker/data/vocabulary.h"
 
 namespace lodestone::worker {
 namespace {
@@ -137,11 +138,13 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
     const v1::DataDescription::CategoricalColumn& column = known.categorical(static_cast<int>(i));
     layout->categorical[i] = before.categorical[categorical[i]];
     layout->salts[i] = column.salt();
+    layout->vocabulary_of[i] = before.vocabulary_of[categorical[i]];
     layout->buckets[i] = before.buckets[categorical[i]];
     layout->buckets[i].counts = false;
     layout->buckets[i].bounds.assign(column.bounds().begin(), column.bounds().end());
     if (!layout->multi.empty()) layout->multi[i] = before.multi[categorical[i]];
     LODESTONE_RETURN_IF_ERROR(CheckPooling(column, *layout, i, file));
+    LODESTONE_RETURN_IF_ERROR(CheckVocabulary(column, *layout, i, file));
     LODESTONE_RETURN_IF_ERROR(
         CheckTime(column.time(), layout->buckets[i].time, file, layout->names[layout->categorical[i]]));
     if (BucketName(layout->buckets[i].kind) == column.bucket()) continue;

@@ -147,6 +147,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
       add_category(layout.plain_names[layout.categorical[i]], layout.salts[i], layout.buckets[i]);
       v1::DataDescription::CategoricalColumn& column = *description->mutable_categorical(static_cast<int>(i));
+      column.set_vocabulary_of(layout.vocabulary_of[i]);
       if (layout.buckets[i].time.is_set()) *column.mutable_time() = layout.buckets[i].time.Describe();
       if (layout.multi.empty() || !layout.multi[i].several) continue;
       column.set_pooling(PoolingName(layout.multi[i].pooling));

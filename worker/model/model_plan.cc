@@ -103,11 +103,18 @@ absl::Status PlanGroups(const ModelConfig& model, const Schema& schema, ModelPla
     return Invalid("model.embedding_dims: there is no categorical column \"", name, "\"; the data has ",
                    names.empty() ? "none" : absl::StrJoin(names, ", "));
   }
+  const auto dim_of = [&](const std::string& name) {
+    const auto found = model.embedding_dims().find(name);
+    return found == model.embedding_dims().end() ? plan->default_dim : found->second;
+  };
   std::map<std::pair<bool, uint32_t>, std::vector<uint32_t>> by_dim;  // Those of another width than the default last.
   for (uint32_t field = 0; field < names.size(); ++field) {
-    const auto found = model.embedding_dims().find(names[field]);
-    const uint32_t dim = found == model.embedding_dims().end() ? plan->default_dim : found->second;
+    const uint32_t dim = dim_of(names[field]);
     by_dim[{dim != plan->default_dim, dim}].push_back(field);
+    const std::string& shared = schema.description.categorical(static_cast<int>(field)).vocabulary_of();
+    if (shared.empty() || dim_of(shared) == dim) continue;
+    return Invalid("model.embedding_dims: ", names[field], " has the categories of ", shared,
+                   " (csv.vocabulary_of), and so vectors of one width; give both the same");
   }
   plan->group_dims.clear();
   for (const auto& [dim, fields] : by_dim) {

@@ -355,6 +355,10 @@ TEST(ModelPlan, FieldsOfOneWidthShareATable) {
   EXPECT_THAT(message(config, schema), HasSubstr("leave model.embedding_dims out, or use mlp, widedeep or dcn"));
   config.mutable_model()->set_type(ModelConfig::MLP);
   EXPECT_THAT(message(config, MakeSchema(3, 0, false, 2)), HasSubstr("the data has none"));
+  schema.description.mutable_categorical(3)->set_vocabulary_of("user");
+  EXPECT_THAT(message(config, schema), HasSubstr("city has the categories of user (csv.vocabulary_of)"));
+  dims["city"] = 16;
+  EXPECT_TRUE(PlanModel(config, schema).ok());
   dims["town"] = 3;
   EXPECT_THAT(message(config, schema),
               HasSubstr("there is no categorical column \"town\"; the data has user, item, weekday, city"));
