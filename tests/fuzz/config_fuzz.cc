@@ -1,8 +1,7 @@
 // Fuzzes the configuration reader: text and overrides from anywhere must end in a configuration or an error, and what
 // is read must survive being printed. A first line "#set PATH=VALUE" is an override. To run it for a minute, with
 // the code under test instrumented; what it finds goes to the folder `found`:
-//   bazel build --config=clang --copt=-fsanitize=fuzzer-no-link,address --linkopt=-fsanitize=address \
-//       //tests/fuzz:config_fuzz
+//   bazel build --config=asan //tests/fuzz:config_fuzz
 //   mkdir -p found && bazel-bin/tests/fuzz/config_fuzz -max_total_time=60 -timeout=10 -max_len=4096 \
 //       -dict=tests/fuzz/config.dict found tests/fuzz/config_corpus
 #include <cstdint>

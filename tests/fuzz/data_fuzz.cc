@@ -1,6 +1,6 @@
 // The parsers of data files must take any bytes: what they give is well formed, or they say what is wrong and where.
 // The first byte chooses the format, the second the options, the rest is the file. To run it for a minute:
-//   bazel build --config=clang //tests/fuzz:data_fuzz
+//   bazel build --config=asan //tests/fuzz:data_fuzz
 //   bazel-bin/tests/fuzz/data_fuzz -max_total_time=60 -timeout=10 -max_len=4096 "$(mktemp -d)" tests/fuzz/data_corpus
 #include <cmath>
 #include <cstdint>
@@ -47,6 +47,8 @@ std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, bool several,
     column.set_age_days(v1::DateTimeColumn::CATEGORY);
     column.set_age_at("2024-03-01");
     config.set_weight("5");
+    config.add_labels("6");
+    config.add_labels("7");
   }
   std::optional<absl::string_view> second;
   if (lines.size() > 1) second = lines[1];
@@ -87,6 +89,7 @@ void ParseLines(worker::LineParser* parser, bool sparse, const std::vector<absl:
     for (float number : parsed.numeric) LODESTONE_CHECK(!std::isinf(number));
     for (float value : parsed.values) LODESTONE_CHECK(std::isfinite(value));
     LODESTONE_CHECK(std::isfinite(parsed.weight) && parsed.weight >= 0);
+    for (float label : parsed.labels) LODESTONE_CHECK(std::isnan(label) || label == 0 || label == 1);
     numbers = parsed.numeric.size();
     keys = parsed.keys.size();
     first = false;
@@ -111,7 +114,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::unique_ptr<worker::LineParser> parser;
   const bool sparse = data[0] % 3 == 0;
   if (sparse) {
-    parser = std::make_unique<worker::LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE);
+    parser =
+        std::make_unique<worker::LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE,
+                                               /*label_optional=*/(data[1] & 2) != 0, /*fields=*/(data[1] & 4) != 0);
   } else if (data[0] % 3 == 1) {
     using Categories = worker::CriteoParser::Categories;
     parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG,

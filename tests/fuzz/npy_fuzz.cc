@@ -28,7 +28,7 @@ void ReadDay(worker::CriteoDay day, v1::Transform transform, bool labels) {
     LODESTONE_CHECK((*outcome == worker::LineOutcome::kMalformed) == !error.message.empty());
     if (*outcome == worker::LineOutcome::kBlank) break;
     ++read;
-    LODESTONE_CHECK(!reader.PlaceOf(error).empty());
+    LODESTONE_CHECK(!reader.PlaceOf(reader.position(), error).empty());
     LODESTONE_CHECK(parsed.label.empty() == !labels);
     if (*outcome == worker::LineOutcome::kMalformed) continue;
     LODESTONE_CHECK(parsed.numeric.size() == worker::kCriteoNumbers);

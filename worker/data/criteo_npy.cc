@@ -172,8 +172,7 @@ bool CriteoNpyReader::ReadCategories(size_t at, ParsedLine* parsed, LineError* e
   return true;
 }
 
-std::string CriteoNpyReader::PlaceOf(const LineError& error) const {
-  const uint64_t row = row_ == begin_ ? begin_ : row_ - 1;
+std::string CriteoNpyReader::PlaceOf(uint64_t row, const LineError& error) const {
   const auto place = [&](const NpyArray& array, size_t first) {
     const size_t column = error.column - first;
     return absl::StrCat(array.path(), ": row ", row, ", column ", column, " (byte ", array.ByteOf(row, column), ")");

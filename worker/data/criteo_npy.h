@@ -55,7 +55,9 @@ class CriteoNpyReader final : public SampleReader {
 
   absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError* error) override;
   // "FILE: row R, column C (byte B)", from 0; the columns of errors are those of Criteo's lines, from 1.
-  std::string PlaceOf(const LineError& error) const override;
+  // Its row.
+  uint64_t position() const override { return row_ == begin_ ? begin_ : row_ - 1; }
+  std::string PlaceOf(uint64_t position, const LineError& error) const override;
   // Of the file of numbers.
   uint64_t file_offset() const override { return (row_ - begin_) * day_.numbers.row_bytes(); }
   uint64_t bytes_parsed() const override { return (row_ - begin_) * day_.row_bytes(); }

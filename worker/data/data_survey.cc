@@ -210,7 +210,8 @@ class Survey {
       }
       if (outcome == LineOutcome::kSample) error.column = parsed.label_column;
       if ((malformed += error.lines) > config_.bad_lines_max()) {
-        return absl::InvalidArgumentError(absl::StrCat(reader->PlaceOf(error), ": ", error.message));
+        return absl::InvalidArgumentError(
+            absl::StrCat(reader->PlaceOf(reader->position(), error), ": ", error.message));
       }
       out_.malformed += error.lines;
     }
@@ -265,7 +266,8 @@ class Survey {
       if (outcome == LineOutcome::kSample && !unknown) continue;
       if (unknown) error.column = parsed.label_column;
       if ((malformed += error.lines) > config_.bad_lines_max()) {
-        return absl::InvalidArgumentError(absl::StrCat(reader->PlaceOf(error), ": ", error.message));
+        return absl::InvalidArgumentError(
+            absl::StrCat(reader->PlaceOf(reader->position(), error), ": ", error.message));
       }
     }
     return absl::OkStatus();

@@ -232,8 +232,9 @@ class ImageReader final : public SampleReader {
     parsed->values.clear();
     return LineOutcome::kSample;
   }
-  std::string PlaceOf(const LineError&) const override {
-    return absl::StrCat(pair_.images->path(), ": image ", next_ - 1);
+  uint64_t position() const override { return next_ - 1; }
+  std::string PlaceOf(uint64_t position, const LineError&) const override {
+    return absl::StrCat(pair_.images->path(), ": image ", position);
   }
   uint64_t file_offset() const override { return pair_.images->file_offset(); }
   uint64_t bytes_parsed() const override { return next_ * pair_.pixels; }

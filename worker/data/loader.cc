@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/io/machine_limits.h"
 #include "worker/data/data_files.h"
 #include "worker/data/dataset.h"
 #include "worker/data/generated_clicks.h"
@@ -85,11 +86,13 @@ SampleLimits LimitsOf(const v1::Config& config, const Partition& partition, bool
   return limits;
 }
 
+// `threads`: that parse files.
 absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
-                                     const SampleLimits& limits, const LoadProgress::Callback& progress,
-                                     const v1::DataDescription* known) {
+                                     const SampleLimits& limits, uint32_t threads,
+                                     const LoadProgress::Callback& progress, const v1::DataDescription* known) {
   LODESTONE_ASSIGN_OR_RETURN(FoundData found, FindData(config, limits.with_test));
   if (found.format != Format::IDX) {
+    found.files.threads = threads;
     return LoadText(config, found.format, found.files, labels, partition, progress, known, limits);
   }
   LODESTONE_RETURN_IF_ERROR(CheckLabelColumns(config, labels, known));
@@ -121,11 +124,13 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
   partition.seed = config.cluster().seed();
   partition.test_share = config.data().test_share();
   const bool generated = IsGenerated(config.data());
+  const uint32_t threads = config.worker().threads() > 0 ? config.worker().threads() : MachineCores();
   try {
     const v1::DataDescription* const known = continued == nullptr ? nullptr : &continued->data();
-    absl::StatusOr<LoadedData> data = generated ? Generate(config, labels, partition, with_test, progress)
-                                                : LoadFiles(config.data(), labels, partition,
-                                                            LimitsOf(config, partition, with_test), progress, known);
+    absl::StatusOr<LoadedData> data = generated
+                                          ? Generate(config, labels, partition, with_test, progress)
+                                          : LoadFiles(config.data(), labels, partition,
+                                                      LimitsOf(config, partition, with_test), threads, progress, known);
     if (!data.ok()) return data;
     if (generated) DescribeGenerated(&data->schema);
     data->schema.continued = std::move(continued);

@@ -385,8 +385,10 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
   return is_sample ? LineOutcome::kSample : LineOutcome::kMalformed;
 }
 
-std::string ParquetReader::PlaceOf(const LineError&) const {
-  return absl::StrCat(file_.file->path(), ": row ", first_row_ + read_ - 1);
+uint64_t ParquetReader::position() const { return first_row_ + read_ - 1; }
+
+std::string ParquetReader::PlaceOf(uint64_t position, const LineError&) const {
+  return absl::StrCat(file_.file->path(), ": row ", position);
 }
 
 uint64_t ParquetReader::bytes_parsed() const {

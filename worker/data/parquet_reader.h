@@ -41,7 +41,9 @@ class ParquetReader final : public SampleReader {
   static absl::StatusOr<std::unique_ptr<SampleReader>> Create(ParquetFile file, CsvLayout layout, const FilePart& part);
 
   absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError* error) override;
-  std::string PlaceOf(const LineError& error) const override;
+  // Its row.
+  uint64_t position() const override;
+  std::string PlaceOf(uint64_t position, const LineError& error) const override;
   uint64_t file_offset() const override;
   uint64_t bytes_parsed() const override;
 

@@ -132,7 +132,7 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
 }
 
 absl::Status SampleStream::ErrorAt(const LineError& error) const {
-  return absl::InvalidArgumentError(absl::StrCat(reader_->PlaceOf(error), ": ", error.message));
+  return absl::InvalidArgumentError(absl::StrCat(reader_->PlaceOf(reader_->position(), error), ": ", error.message));
 }
 
 }  // namespace lodestone::worker

@@ -1,6 +1,7 @@
 #include "worker/data/text_loader.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "worker/data/label_counts.h"
 #include "worker/data/label_index.h"
 #include "worker/data/line_parser.h"
+#include "worker/data/read_ahead.h"
 #include "worker/data/sample_reader.h"
 #include "worker/data/stored_dataset.h"
 #include "worker/data/text_format.h"
@@ -29,13 +31,22 @@ using Sink = absl::FunctionRef<absl::Status(const ParsedLine&, LineError*)>;
 // Reads the files of one data set, training or test.
 class TextFiles {
  public:
-  // `again`: of malformed lines it will be told once more.
-  TextFiles(const v1::DataConfig& config, TextFormat* format, bool again = false)
-      : config_(config), format_(format), again_(again) {}
+  // `threads`: that parse; with 1 the caller does. `again`: of malformed lines it will be told once more.
+  TextFiles(const v1::DataConfig& config, TextFormat* format, uint32_t threads, bool again = false)
+      : config_(config), format_(format), threads_(threads), again_(again) {}
 
+  // The samples come in the order of the parts, however many threads parse.
   absl::Status Read(const std::vector<FilePart>& parts, LoadProgress* progress, Sink sink) {
+    std::deque<std::unique_ptr<SampleReader>> open;  // Of the parts from the one that is read on; null: it has none.
+    size_t opened = 0;
     for (const FilePart& part : parts) {
-      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, format_->Open(part));
+      while (opened < parts.size() && open.size() < threads_) {
+        LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<SampleReader> reader, format_->Open(parts[opened++]));
+        if (reader != nullptr && threads_ > 1) reader = std::make_unique<ReadAhead>(std::move(reader));
+        open.push_back(std::move(reader));
+      }
+      const std::unique_ptr<SampleReader> reader = std::move(open.front());
+      open.pop_front();
       if (part.file != file_) bad_lines_ = 0;
       file_ = part.file;
       if (reader != nullptr) LODESTONE_RETURN_IF_ERROR(ReadPart(reader.get(), *progress, sink));
@@ -58,7 +69,7 @@ class TextFiles {
       }
       if (outcome == LineOutcome::kSample) LODESTONE_RETURN_IF_ERROR(sink(parsed, &error));
       if (!error.message.empty()) {
-        std::string text = absl::StrCat(reader->PlaceOf(error), ": ", error.message);
+        std::string text = absl::StrCat(reader->PlaceOf(reader->position(), error), ": ", error.message);
         if (error.lines > 1) absl::StrAppend(&text, ", and takes the ", error.lines - 1, " lines after it along");
         LODESTONE_RETURN_IF_ERROR(CountBadLines(text, error.lines));
       }
@@ -78,6 +89,7 @@ class TextFiles {
 
   const v1::DataConfig& config_;
   TextFormat* const format_;
+  const uint32_t threads_;
   const bool again_;
   std::string file_;        // That is read,
   uint64_t bad_lines_ = 0;  // and its malformed lines.
@@ -132,13 +144,13 @@ void ForgetCounts(Schema* schema) {
 
 // Reads the training files for the bounds of csv.bucket, where these are theirs. `labels` has none yet.
 absl::Status FindBounds(const v1::DataConfig& config, const std::vector<FilePart>& parts, LabelIndex labels,
-                        const Partition& partition, TextFormat* format) {
+                        const Partition& partition, uint32_t threads, TextFormat* format) {
   std::vector<Quantiles> columns(format->unknown_bounds());
   if (columns.empty()) return absl::OkStatus();
   const LoadProgress::Callback nobody;
   LoadProgress progress(nobody, std::vector<uint64_t>(parts.size()));
   uint64_t index = 0;
-  TextFiles text(config, format, /*again=*/true);
+  TextFiles text(config, format, threads, /*again=*/true);
   LODESTONE_RETURN_IF_ERROR(text.Read(parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
@@ -177,8 +189,8 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   TextFormat text_format(config, format, known);
   LODESTONE_RETURN_IF_ERROR(text_format.Start(files.train.at(0)));
   if (share && known == nullptr) LODESTONE_RETURN_IF_ERROR(CheckShare(config, kind, text_format));
-  LODESTONE_RETURN_IF_ERROR(FindBounds(config, train_parts, labels, partition, &text_format));
-  TextFiles text(config, &text_format);
+  LODESTONE_RETURN_IF_ERROR(FindBounds(config, train_parts, labels, partition, files.threads, &text_format));
+  TextFiles text(config, &text_format, files.threads);
   Standardizer standardizer(text_format.transforms(), known);
   LabelCounts counts(text_format.LabelNames());
 

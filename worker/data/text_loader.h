@@ -17,6 +17,7 @@ namespace lodestone::worker {
 struct DataFiles {
   std::vector<std::string> train;
   std::vector<std::string> test;  // Empty: no test set.
+  uint32_t threads = 1;           // That parse them, a file each at a time.
 };
 
 // Reads files of `format` (not IDX, GENERATED or AUTO). Every line or row is checked and every label counted; kept

@@ -54,8 +54,8 @@ absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* erro
     if (!found) return LineOutcome::kBlank;
     if (!is_whole_ && reader_.lines_joined() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          PlaceOf({1, 1, ""}), ": a quoted field holds the end of a line, where data.read: share may cut the file; ",
-          "set data.read: all"));
+          PlaceOf(position(), {1, 1, ""}),
+          ": a quoted field holds the end of a line, where data.read: share may cut the file; ", "set data.read: all"));
     }
     if (header_) {
       header_ = line.find_first_not_of(' ') == absl::string_view::npos;
@@ -67,9 +67,9 @@ absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* erro
   }
 }
 
-std::string TextReader::PlaceOf(const LineError& error) const {
-  if (!counts_lines_) return absl::StrCat(reader_.path(), ": byte ", reader_.line_offset() + error.column - 1);
-  return absl::StrCat(reader_.path(), ":", reader_.line_number(), ":", error.column);
+std::string TextReader::PlaceOf(uint64_t position, const LineError& error) const {
+  if (!counts_lines_) return absl::StrCat(reader_.path(), ": byte ", position + error.column - 1);
+  return absl::StrCat(reader_.path(), ":", position, ":", error.column);
 }
 
 }  // namespace lodestone::worker

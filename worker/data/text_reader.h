@@ -38,7 +38,9 @@ class TextReader final : public SampleReader {
                                                             NoSamples no_samples = {});
 
   absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError* error) override;
-  std::string PlaceOf(const LineError& error) const override;
+  // Its line's number, or of a part its first byte's.
+  uint64_t position() const override { return counts_lines_ ? reader_.line_number() : reader_.line_offset(); }
+  std::string PlaceOf(uint64_t position, const LineError& error) const override;
   uint64_t file_offset() const override { return is_whole_ ? reader_.file_offset() : reader_.bytes_parsed(); }
   uint64_t bytes_parsed() const override { return reader_.bytes_parsed(); }
 
