@@ -94,7 +94,7 @@ template <typename Settings>
 std::vector<size_t> InOrder(const std::map<size_t, Settings>& by_index, const CsvLayout& layout) {
   std::vector<size_t> order;
   for (const auto& entry : by_index) order.push_back(entry.first);
-  if (!layout.has_header) return order;
+  if (!layout.named) return order;
   const std::vector<std::string>& names = layout.plain_names;
   std::sort(order.begin(), order.end(), [&names](size_t a, size_t b) { return names[a] < names[b]; });
   return order;
@@ -237,7 +237,7 @@ absl::Status AddIndicators(const v1::CsvConfig& config, const ColumnResolver& re
 // out.
 absl::Status TakeLabels(const v1::CsvConfig& config, ColumnResolver* resolver, CsvLayout* layout) {
   std::vector<std::string> specs(config.labels().begin(), config.labels().end());
-  if (layout->label_optional && layout->has_header) {
+  if (layout->label_optional && layout->named) {
     const std::vector<std::string>& names = layout->plain_names;
     std::erase_if(specs, [&names](const std::string& spec) {
       return std::find(names.begin(), names.end(), spec) == names.end();
@@ -261,7 +261,7 @@ absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, C
   } else if (config.label().empty()) {
     layout->label.reset();
     layout->unlabelled = true;
-  } else if (layout->label_optional && layout->has_header &&
+  } else if (layout->label_optional && layout->named &&
              std::find(names.begin(), names.end(), config.label()) == names.end()) {
     layout->label.reset();
   } else {
@@ -305,17 +305,16 @@ absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, C
   return absl::OkStatus();
 }
 
-// Fills all but the delimiter. `header` has the columns' names, if layout->has_header; else they are of no use.
+// Fills all but the delimiter. `header` has the columns' names, if layout->named; else they are of no use.
 absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                        std::vector<std::string> header, CsvLayout* layout) {
   layout->missing.assign(config.missing().begin(), config.missing().end());
   const size_t columns = header.size();
   for (size_t i = 0; i < columns; ++i) {
-    layout->names.push_back(layout->has_header ? absl::StrCat("column \"", header[i], "\"")
-                                               : absl::StrCat("column ", i));
+    layout->names.push_back(layout->named ? absl::StrCat("column \"", header[i], "\"") : absl::StrCat("column ", i));
   }
-  layout->plain_names = PlainNames(header, layout->has_header);
-  if (!layout->has_header) header.clear();
+  layout->plain_names = PlainNames(header, layout->named);
+  if (!layout->named) header.clear();
   ColumnResolver resolver(file, std::move(header), layout->plain_names);
   std::vector<size_t> numeric;
   Times times;
@@ -383,7 +382,7 @@ bool CsvLayout::SetLabel(size_t k, double number, float* label, std::string* err
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                         absl::string_view first, std::optional<absl::string_view> second,
-                                        bool label_optional) {
+                                        bool label_optional, const std::vector<std::string>* names) {
   CsvLayout layout;
   layout.delimiter = Delimiter(config, first);
   layout.label_optional = label_optional;
@@ -399,6 +398,9 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
   if (second.has_value()) SplitCsv(*second, layout.delimiter, &fields, &scratch, &error);
   if (!second.has_value()) fields.clear();
   layout.has_header = HasHeader(config, header, fields);
+  const bool named_by_others = !layout.has_header && names != nullptr && names->size() == header.size();
+  if (named_by_others) header = *names;
+  layout.named = layout.has_header || named_by_others;
   LODESTONE_RETURN_IF_ERROR(FindRoles(config, transform, file, std::move(header), &layout));
   return layout;
 }
@@ -406,7 +408,7 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
 absl::StatusOr<CsvLayout> FindColumnLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                            std::vector<std::string> names, bool label_optional) {
   CsvLayout layout;
-  layout.has_header = true;
+  layout.has_header = layout.named = true;
   layout.label_optional = label_optional;
   LODESTONE_RETURN_IF_ERROR(FindRoles(config, transform, file, std::move(names), &layout));
   return layout;

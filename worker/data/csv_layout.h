@@ -26,6 +26,7 @@ struct CsvLayout {
 
   std::string delimiter;
   bool has_header = false;
+  bool named = false;               // plain_names are names: of its header, or of that of the data's first file.
   bool numeric_by_default = false;  // No feature column was named, so all are numeric.
   std::vector<std::string> names;   // Of all columns, as errors say them: column "age", or column 3.
   std::vector<std::string>
@@ -68,11 +69,12 @@ struct CsvLayout {
 
 // Finds the layout of `file` (its name, for errors), whose first lines with anything on them are `first` and `second`
 // (absent if there is but one). `transform` is what numeric columns have unless csv.transform says otherwise.
-// With `label_optional`, a file with a header need not have the label's column, nor a line its label.
+// With `label_optional`, a file with a header need not have the label's column, nor a line its label. `names`: of the
+// columns of a file that has no header and as many of them, or null.
 // INVALID_ARGUMENT, naming file, option and column, if a column is not there or is two things at once.
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                         absl::string_view first, std::optional<absl::string_view> second,
-                                        bool label_optional = false);
+                                        bool label_optional = false, const std::vector<std::string>* names = nullptr);
 
 // The same of a file whose format says what its columns are called: `names`.
 absl::StatusOr<CsvLayout> FindColumnLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,

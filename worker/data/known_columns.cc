@@ -77,7 +77,7 @@ absl::Status CheckLabels(const v1::DataDescription& known, const CsvLayout& layo
   std::vector<std::string> was, is;
   for (const auto& label : known.labels()) was.push_back(label.name());
   for (const size_t column : layout.labels) is.push_back(layout.plain_names[column]);
-  const bool by_name = layout.has_header == known.header();
+  const bool by_name = layout.named == known.header();
   if (by_name ? was == is : was.size() == is.size()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       file, ": the model was trained on the labels [", absl::StrJoin(was, ", "), "], and the configuration says [",
@@ -94,7 +94,7 @@ absl::Status OtherTransform(absl::string_view file, const std::string& column, c
 }
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
-  const bool by_name = layout->has_header && known.header();
+  const bool by_name = layout->named && known.header();
   LODESTONE_RETURN_IF_ERROR(CheckLabels(known, *layout, file));
   const auto is_plain = [](const auto& column) { return !column.has_time() && !column.indicates_missing(); };
   if (layout->numeric_by_default && absl::c_none_of(known.numeric(), is_plain)) {

@@ -206,8 +206,10 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
   if (lines.empty()) return std::optional<CsvLayout>();
   std::optional<absl::string_view> second;
   if (lines.size() > 1) second = lines[1];
-  LODESTONE_ASSIGN_OR_RETURN(
-      CsvLayout layout, FindCsvLayout(config_.csv(), transform_, file, lines[0], second, options_.labels_optional));
+  const bool named = first_layout_.has_value() && first_layout_->named;
+  LODESTONE_ASSIGN_OR_RETURN(CsvLayout layout,
+                             FindCsvLayout(config_.csv(), transform_, file, lines[0], second, options_.labels_optional,
+                                           named ? &first_layout_->plain_names : nullptr));
   return std::optional<CsvLayout>(std::move(layout));
 }
 

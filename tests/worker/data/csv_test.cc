@@ -91,6 +91,30 @@ TEST(Csv, FindsHeaders) {
   EXPECT_EQ(samples(",2,a\n3,4,b\n", v1::CsvConfig::DETECT), 2);    // A missing number makes no header.
 }
 
+// As parts of a file that was split have one: the first only, or each.
+TEST(Csv, SomeFilesHaveAHeader) {
+  const std::string headed = "kind,age,city\na,1,Delft\nb,2,Gouda\n", bare = "b,3,Delft\na,4,Gouda\n";
+  const std::string first = WriteFile("headed1.csv", headed), second = WriteFile("bare.csv", bare);
+  const std::string third = WriteFile("headed2.csv", headed), all = WriteFile("all.csv", headed + bare);
+  for (const bool named : {true, false}) {
+    const auto read = [&](const std::vector<std::string>& files) {
+      auto config = FilesConfig(kCsv, files);
+      v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+      csv.set_label(named ? "kind" : "0");
+      csv.add_numeric(named ? "age" : "1");
+      csv.add_categorical(named ? "city" : "2");
+      const auto data = Load(config);
+      EXPECT_TRUE(data.ok()) << data.status();
+      return data.ok() ? ReadAll(*data->train) : Batch();
+    };
+    const Batch whole = read({all}), parts = read({first, second}), again = read({first, second, third});
+    EXPECT_EQ(parts.labels, whole.labels);
+    EXPECT_EQ(parts.numeric, whole.numeric);
+    EXPECT_EQ(parts.keys, whole.keys);
+    EXPECT_EQ(again.size, 6u);
+  }
+}
+
 TEST(Csv, TakesNoCategoryForANumberWhenItLooksForAHeader) {
   auto config = FilesConfig(kCsv, {WriteFile("hex.csv", "ab,68fd1e6f,no\nef,623049e6,yes\n")});
   config.mutable_data()->mutable_csv()->add_categorical("0-1");
