@@ -185,9 +185,10 @@ absl::Status ParquetColumnReader::ReadOfPage(size_t rows) {
   const uint32_t there = column_.max_definition;
   const uint32_t *const levels = levels_.data(), *next = present_.data();
   uint32_t* const to = codes_.data() + before;
+  static_assert(kMissing == uint32_t{0} - 1);
   for (size_t i = 0; i < rows; ++i) {
-    const bool is_present = levels[i] == there;
-    to[i] = is_present ? *next : kMissing;
+    const uint32_t is_present = levels[i] == there;  // No branch: which are missing cannot be foretold.
+    to[i] = *next | (is_present - 1);
     next += is_present;
   }
   return absl::OkStatus();

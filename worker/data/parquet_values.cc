@@ -1,10 +1,12 @@
 #include "worker/data/parquet_values.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +18,41 @@ uint32_t LittleEndian(absl::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) number |= uint32_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   return number;
 }
+
+// The number of `width` bits that begins at `bit`.
+uint32_t NumberAt(absl::string_view packed, uint64_t bit, uint32_t width) {
+  uint64_t window = 0;
+  const size_t at = bit / 8;
+  if (packed.size() - at >= sizeof(window)) {
+    std::memcpy(&window, packed.data() + at, sizeof(window));
+  } else {
+    std::memcpy(&window, packed.data() + at, packed.size() - at);
+  }
+  return static_cast<uint32_t>(window >> (bit % 8) & ((uint64_t{1} << width) - 1));
+}
+
+constexpr size_t kGroup = 8;  // Numbers that take a whole number of bytes, whatever their width.
+
+// Groups of numbers of one width, whose places in a group are known when this is compiled. Looks at eight bytes from
+// where each number begins.
+template <uint32_t kWidth>
+void UnpackGroups(const char* packed, uint32_t* to, size_t groups) {
+  constexpr uint64_t kMask = (uint64_t{1} << kWidth) - 1;
+  for (; groups > 0; --groups, packed += kWidth, to += kGroup) {
+    for (size_t i = 0; i < kGroup; ++i) {
+      uint64_t window;
+      std::memcpy(&window, packed + i * kWidth / 8, sizeof(window));
+      to[i] = static_cast<uint32_t>(window >> (i * kWidth % 8) & kMask);
+    }
+  }
+}
+
+template <size_t... kWidths>
+constexpr auto UnpackersOf(std::index_sequence<kWidths...>) {
+  return std::array{&UnpackGroups<kWidths + 1>...};
+}
+
+constexpr std::array kUnpackGroups = UnpackersOf(std::make_index_sequence<32>());  // By width, from 1.
 
 }  // namespace
 
@@ -49,27 +86,28 @@ bool ParquetRuns::NextRun() {
 }
 
 void ParquetRuns::Unpack(std::span<uint32_t> numbers) {
-  // Copies, which what is written cannot be.
   const uint32_t width = bit_width_;
-  const char* const packed = packed_.data();
-  uint32_t* const to = numbers.data();
-  const size_t count = numbers.size();
-  const uint64_t mask = (uint64_t{1} << width) - 1;
-  uint64_t bit = packed_bit_, window = 0;
-  size_t i = 0;
-  // As long as there are eight bytes to look at.
-  const uint64_t last_bit = packed_.size() < sizeof(window) ? 0 : 8 * (packed_.size() - sizeof(window)) + 1;
-  for (; i < count && bit < last_bit; ++i, bit += width) {
-    std::memcpy(&window, packed + bit / 8, sizeof(window));
-    to[i] = static_cast<uint32_t>(window >> (bit % 8) & mask);
-  }
-  for (; i < count; ++i, bit += width) {
-    window = 0;
-    const size_t at = bit / 8;
-    std::memcpy(&window, packed + at, std::min<size_t>(sizeof(window), packed_.size() - at));
-    to[i] = static_cast<uint32_t>(window >> (bit % 8) & mask);
-  }
-  packed_bit_ = bit;
+  if (width == 0) return std::fill(numbers.begin(), numbers.end(), 0);
+  // What comes behind the run may be looked at, too.
+  const absl::string_view packed(packed_.data(), packed_.size() + bytes_.size());
+  const auto next = [&](size_t count) {
+    const auto begun = numbers.first(count);
+    for (uint32_t& number : begun) {
+      number = NumberAt(packed, packed_bit_, width);
+      packed_bit_ += width;
+    }
+    numbers = numbers.subspan(count);
+  };
+  const size_t begun = packed_bit_ / width % kGroup;
+  next(std::min(numbers.size(), begun == 0 ? 0 : kGroup - begun));
+  // As long as there are eight bytes to look at behind a group's last number.
+  const size_t at = packed_bit_ / 8, window = width + sizeof(uint64_t);
+  const size_t left = packed.size() - at;
+  const size_t groups = std::min(numbers.size() / kGroup, left < window ? 0 : (left - window) / width + 1);
+  kUnpackGroups[width - 1](packed.data() + at, numbers.data(), groups);
+  packed_bit_ += groups * kGroup * width;
+  numbers = numbers.subspan(groups * kGroup);
+  next(numbers.size());
 }
 
 bool ParquetRuns::Read(std::span<uint32_t> numbers) {

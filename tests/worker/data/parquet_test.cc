@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -263,6 +264,54 @@ TEST(ParquetRuns, ReadsNumbersOf32Bits) {
   std::vector<uint32_t> numbers(2);
   ASSERT_TRUE(runs.Read(numbers));
   EXPECT_THAT(numbers, ElementsAre(0xffffffff, 0x04030201));
+}
+
+// Runs of any numbers of `width` bits, packed and equal ones, as a writer encodes them.
+std::string EncodedRuns(uint32_t width, std::mt19937* random, std::vector<uint32_t>* numbers) {
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  std::string bytes;
+  for (int run = 0; run < 12; ++run) {
+    const uint32_t groups = 1 + (*random)() % 5;
+    if (run % 3 == 2) {
+      const auto equal = static_cast<uint32_t>((*random)() & mask);
+      bytes.push_back(static_cast<char>(groups << 1));
+      for (uint32_t bit = 0; bit < width; bit += 8) bytes.push_back(static_cast<char>(equal >> bit));
+      numbers->insert(numbers->end(), groups, equal);
+      continue;
+    }
+    bytes.push_back(static_cast<char>(groups << 1 | 1));
+    std::string packed(groups * width, '\0');
+    for (uint32_t i = 0; i < groups * 8; ++i) {
+      numbers->push_back(static_cast<uint32_t>((*random)() & mask));
+      for (uint32_t b = 0; b < width; ++b) {
+        const uint32_t bit = i * width + b;
+        packed[bit / 8] = static_cast<char>(packed[bit / 8] | (numbers->back() >> b & 1) << (bit % 8));
+      }
+    }
+    bytes += packed;
+  }
+  return bytes;
+}
+
+TEST(ParquetRuns, ReadsNumbersOfAnyWidthInPiecesOfAnySize) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  for (uint32_t width = 1; width <= 32; ++width) {
+    SCOPED_TRACE(absl::StrCat(width, " bits"));
+    std::vector<uint32_t> wanted, got;
+    const std::string encoded = EncodedRuns(width, &random, &wanted);
+    const std::vector<char> bytes(encoded.begin(), encoded.end());  // Nothing behind them, which asan sees.
+    ParquetRuns runs(absl::string_view(bytes.data(), bytes.size()), width);
+    while (got.size() < wanted.size()) {
+      std::vector<uint32_t> piece(std::min<size_t>(1 + random() % 40, wanted.size() - got.size()));
+      ASSERT_TRUE(runs.Read(piece));
+      got.insert(got.end(), piece.begin(), piece.end());
+    }
+    EXPECT_EQ(got, wanted);
+    std::vector<uint32_t> more(1);
+    EXPECT_FALSE(runs.Read(more));
+  }
 }
 
 TEST(ThriftReader, AnyBytesEnd) {
