@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,20 @@ TEST(PsctlLocal, RunsOtherNumbersOfServersAndWorkers) {
         TrainLocally("local", Small({"--set", std::string("cluster.servers=") + servers, "--set",
                                      std::string("cluster.workers=") + workers}));
     EXPECT_EQ(summary.samples, 4000u) << workers << " workers";
+  }
+}
+
+TEST(PsctlLocal, ReachesItsServersThroughUnixSocketsUnlessToldOtherwise) {
+  for (const bool told : {false, true}) {
+    PsctlRun run(Endless(told ? std::vector<std::string>{"--set", "cluster.local_sockets=false"}
+                              : std::vector<std::string>{}));
+    for (const pid_t pid : AwaitTraining(&run)) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+      const std::string command{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+      EXPECT_EQ(command.find("cluster.local_sockets=true") != std::string::npos, !told) << command;
+    }
+    run.Signal(SIGTERM);
+    run.WaitForEnd();
   }
 }
 

@@ -76,14 +76,16 @@ class ClientImpl final : public Client {
   void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
                  std::function<void(absl::Status, ShardVersions, uint64_t)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
-  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                        const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
-                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override {
+  absl::Status PushPull(const StepOrigin& step, std::span<const DenseGradient> dense,
+                        std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                        std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
+                        std::function<void(PushResult, ShardVersions)> done) override {
     LODESTONE_RETURN_IF_ERROR(Health());
-    return push_pull_->Run(clock, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
+    return push_pull_->Run(step, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
                            std::move(done));
   }
   absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
+  void Unsubscribe() override;
   absl::Status Flush() override { return pusher_->Flush(); }
   void SetPushesInFlightMax(size_t pushes) override { pusher_->SetPushesInFlightMax(pushes); }
   void ReportProgress(const v1::WorkerProgress& progress) override {
@@ -297,13 +299,11 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
 }
 
 ClientImpl::~ClientImpl() {
-  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions;
   {
     MutexLock lock(&route_mu_);
     closing_ = true;
-    subscriptions.swap(subscriptions_);
   }
-  subscriptions.clear();
+  Unsubscribe();
   if (rerouter_ != nullptr) rerouter_->Cancel();
   for (const auto& channel : channels_) channel->Cancel();
   membership_.reset();
@@ -388,6 +388,15 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables, Subsc
     subscriptions_.emplace_back(server, std::move(subscription));
   }
   return absl::OkStatus();
+}
+
+void ClientImpl::Unsubscribe() {
+  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions;
+  {
+    MutexLock lock(&route_mu_);
+    subscriptions.swap(subscriptions_);
+  }
+  subscriptions.clear();  // Waits for callbacks, which may ask for routes.
 }
 
 absl::StatusOr<std::vector<std::string>> ClientImpl::AwaitClock(Clock clock) {

@@ -53,9 +53,9 @@ class Client : public ClusterReader {
   // Push, then Pull: the values read include the push. In one exchange with each server where possible, otherwise one
   // after the other. `done` runs once, when all dst are filled or either has failed; with the status of the push,
   // unless that is OK, then of the pull.
-  virtual absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                                const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
-                                std::vector<RowPull> row_pulls,
+  virtual absl::Status PushPull(const StepOrigin& step, std::span<const DenseGradient> dense,
+                                std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                                std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
                                 std::function<void(PushResult, ShardVersions)> done) = 0;
 
   // From now on pushes wait while so many are unacknowledged, instead of worker.pushes_in_flight_max. REQUIRES: pushes

@@ -54,6 +54,8 @@ class ClusterReader {
   // Subscribes to tables on all servers, of embedding tables to all rows, with renewal after a lost connection, from
   // what is held where the ps can go on from that.
   virtual absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) = 0;
+  // Ends all subscriptions. Returns when no callback of theirs runs. REQUIRES: not called from a callback.
+  virtual void Unsubscribe() = 0;
 
   // Not OK once a worker's lease is lost or a server has refused this for ever: the process should exit with this
   // error.

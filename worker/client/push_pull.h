@@ -24,7 +24,7 @@ class PushPull {
   PushPull(uint32_t shards, Pusher* pusher, Puller* puller) : shards_(shards), pusher_(pusher), puller_(puller) {}
 
   // As Client::PushPull.
-  absl::Status Run(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+  absl::Status Run(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                    const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                    std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done);
 

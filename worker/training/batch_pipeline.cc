@@ -19,8 +19,9 @@ BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<co
       source_(std::move(source)),
       ahead_max_(options.ahead),
       held_max_(options.held_max),
+      read_ahead_(options.read_ahead),
       groups_(options.groups),
-      slots_(size_t{options.ahead} + options.held_max + 1),
+      slots_(size_t{options.ahead} + options.held_max + options.read_ahead),
       indexer_(options.groups),
       ahead_(options.ahead - options.less_ahead) {
   kernels::Backend* const backend = options.backend;
@@ -129,7 +130,7 @@ void BatchPipeline::Run() {
     Slot& slot = slots_[n % slots_.size()];
     {
       MutexLock lock(&mu_);
-      while (!stop_ && n > std::max(taken_ + asked_, released_ + 1) + ahead_) changed_.Wait(&mu_);
+      while (!stop_ && n + 1 > std::max(taken_ + asked_, released_ + 1) + ahead_ + read_ahead_) changed_.Wait(&mu_);
       if (stop_) return;
     }
     bool end = false;
@@ -181,27 +182,48 @@ absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
   return absl::OkStatus();
 }
 
-void BatchPipeline::Pull(Slot* slot) {
+std::vector<RowPull> BatchPipeline::PullsOf(Slot* slot) {
   std::vector<RowPull> pulls;
   for (size_t t = 0; slot->item.keyed.has_keys() && t < row_tables_.size(); ++t) {
     pulls.push_back({row_tables_[t], slot->item.keyed.KeysOf(groups_.OfTable(t)), slot->item.rows[t].data()});
   }
-  auto done = [this, slot](absl::Status status, ShardVersions versions, uint64_t steps) {
-    slot->item.versions = std::move(versions);
-    slot->item.steps = steps;
-    if (status.ok() && slot->item.device != nullptr) slot->item.device->Upload(slot->item.rows);
+  return pulls;
+}
+
+void BatchPipeline::TakeRows(Slot* slot, const absl::Status& status, ShardVersions versions, uint64_t steps) {
+  slot->item.versions = std::move(versions);
+  slot->item.steps = steps;
+  if (status.ok() && slot->item.device != nullptr) slot->item.device->Upload(slot->item.rows);
+  MutexLock lock(&mu_);
+  slot->status = Annotate(status, "pulling a batch's rows");
+  slot->state = Slot::State::kFilled;
+  changed_.NotifyAll();
+}
+
+std::optional<BatchPipeline::RowsRead> BatchPipeline::TakeNextRead() {
+  Slot* slot = nullptr;
+  {
     MutexLock lock(&mu_);
-    slot->status = Annotate(status, "pulling a batch's rows");
-    slot->state = Slot::State::kFilled;
-    changed_.NotifyAll();
-  };
-  const std::optional<v1::Contribution>& contribution = slot->item.assignment.contribution;
-  if (pulls.empty()) {
-    done(absl::OkStatus(), {}, 0);
-  } else {
-    client_->PullSteps({.steps_min = contribution.has_value() ? contribution->step() : 0}, {}, std::move(pulls),
-                       std::move(done));
+    if (stop_ || pulled_ == prepared_ || pulled_ != taken_) return std::nullopt;
+    slot = &slots_[pulled_ % slots_.size()];
+    if (!slot->item.keyed.has_keys() || row_tables_.empty()) return std::nullopt;
+    ++pulled_;
+    slot->state = Slot::State::kPulling;
+    slot->pull_ns = NowNs();
   }
+  return RowsRead{PullsOf(slot), [this, slot](const absl::Status& status, ShardVersions versions) {
+                    TakeRows(slot, status, std::move(versions), 0);
+                  }};
+}
+
+void BatchPipeline::Pull(Slot* slot) {
+  std::vector<RowPull> pulls = PullsOf(slot);
+  if (pulls.empty()) return TakeRows(slot, absl::OkStatus(), {}, 0);
+  const std::optional<v1::Contribution>& contribution = slot->item.assignment.contribution;
+  client_->PullSteps({.steps_min = contribution.has_value() ? contribution->step() : 0}, {}, std::move(pulls),
+                     [this, slot](const absl::Status& status, ShardVersions versions, uint64_t steps) {
+                       TakeRows(slot, status, std::move(versions), steps);
+                     });
 }
 
 }  // namespace lodestone::worker

@@ -1,6 +1,6 @@
 // Batches on their way: a thread of its own reads samples and counts their keys, and asks for their rows some batches
-// ahead of the one that is being computed. One batch more than that is read and counted, so that its rows can be asked
-// for as soon as that is due: with nothing ahead, when the batch before is given back.
+// ahead of the one that is being computed. Another batch or more is read and counted, so that its rows can be asked for
+// as soon as that is due: with nothing ahead, when the batch before is given back, or with its push.
 //
 // Thread safety: Next and Release belong to one thread, the consumer. The client's threads deliver rows.
 //
@@ -60,6 +60,7 @@ class BatchPipeline {
     uint32_t ahead = 0;       // The rows of at most so many batches are pulled beyond those that the consumer holds,
     uint32_t less_ahead = 0;  // and so many fewer until SetAhead says otherwise,
     uint32_t held_max = 1;    // of which there may be this many, or the next.
+    uint32_t read_ahead = 1;  // So many more batches are read and counted; at least 1.
     kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
     bool ordered = false;                        // See DeviceBatch.
     FieldGroups groups = {};                     // Of the fields and row tables.
@@ -78,6 +79,14 @@ class BatchPipeline {
   bool Ready();
   // Gives back the first of the batches that are held, and asks for the rows that are due then, at once.
   void Release();
+  // A pull of the rows of one batch, for a call that also does something else.
+  struct RowsRead {
+    std::vector<RowPull> pulls;
+    std::function<void(absl::Status, ShardVersions)> done;  // Must be called once, from any thread.
+  };
+  // That of the next batch, so that it can go with the push of the one before; nothing if that batch is not read yet,
+  // has no rows, or they have been asked for.
+  std::optional<RowsRead> TakeNextRead();
   // From now on rows are pulled for `ahead` batches; at most as many as at construction.
   void SetAhead(uint32_t ahead);
 
@@ -104,6 +113,8 @@ class BatchPipeline {
   // Asks for the rows of the batches that are prepared and due, on the calling thread.
   void PullDue();
   void Pull(Slot* slot);
+  std::vector<RowPull> PullsOf(Slot* slot);
+  void TakeRows(Slot* slot, const absl::Status& status, ShardVersions versions, uint64_t steps);
 
   // Constant after construction.
   Client* const client_;
@@ -112,6 +123,7 @@ class BatchPipeline {
   const Source source_;
   const uint32_t ahead_max_;
   const uint32_t held_max_;
+  const uint32_t read_ahead_;
   const FieldGroups groups_;
   std::vector<Slot> slots_;
 

@@ -144,10 +144,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
   const v1::Consistency order = StepOrderOf(model->tables());
   Parameters parameters(client, dense,
-                        {.refresh_ms_max = config.worker().refresh_max_ms(),
-                         .time = time,
-                         .broadcasts = !order.has_sync() && !order.has_tokens(),
-                         .backend = backend});
+                        {.refresh_ms_max = config.worker().refresh_max_ms(), .time = time, .backend = backend});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);

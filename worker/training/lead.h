@@ -1,8 +1,8 @@
-// How far a worker works ahead of what it knows: batches whose rows are read ahead, and pushes that are not
-// acknowledged. Both are time that nothing waits in, and both let gradients be applied later than they were computed
-// for (delay). The control keeps the mean delay that is measured at what is allowed: it begins with little, where
-// training is most easily spoilt, and goes a level up or down after every so many pushes. Others' updates are part of
-// the delay; at the lowest level they are most of what remains.
+// How far a worker works ahead of what it knows: whether it waits for its pushes, how many batches' rows are read
+// ahead, and how many pushes are not acknowledged. All of it is time that nothing waits in, and lets gradients be
+// applied later than they were computed for (delay). The control keeps the mean delay that is measured at what is
+// allowed: it begins with a worker that waits for each push, where training is most easily spoilt, and goes a level up
+// or down after every so many pushes. Others' updates are part of the delay; at the lowest level they are all of it.
 //
 // Not thread-safe.
 #pragma once
@@ -25,9 +25,13 @@ class LeadControl {
   // Pushes between two decisions.
   static constexpr uint64_t kPushesPerDecision = 32;
 
-  // `batches_ahead_max` and `pushes_in_flight_max` (at least 1) bound the lead. `delay_max`: mean updates that are
-  // allowed; 0: the worker waits for each of its pushes.
-  LeadControl(uint32_t batches_ahead_max, uint32_t pushes_in_flight_max, uint32_t delay_max);
+  struct Options {
+    uint32_t batches_ahead_max = 0;  // Bounds of the lead; of pushes at least 1.
+    uint32_t pushes_in_flight_max = 1;
+    uint32_t delay_max = 0;  // Mean updates that are allowed; 0: the worker waits for each of its pushes.
+    bool may_wait = true;    // False: the lowest level is that of one push in flight.
+  };
+  explicit LeadControl(const Options& options);
 
   const Lead& lead() const { return lead_; }
 
@@ -35,14 +39,18 @@ class LeadControl {
   bool Update(uint64_t acknowledged, double delay_sum);
 
  private:
-  // The lead of a level: a batch more, then a push more, and so on.
+  // The lead of a level: waiting, then without, a batch more, a push more, and so on.
   Lead LeadAt(uint32_t level) const;
+  // About what the delay would be a level higher.
+  double DelayAbove(double delay) const;
 
-  const uint32_t batches_ahead_max_;
-  const uint32_t pushes_in_flight_max_;
-  const double delay_max_;
-  uint32_t level_ = 0;
+  const Options options_;
+  const uint32_t level_min_;
+  uint32_t level_;
   Lead lead_;
+  // A level that turned out too high is not tried again for so many decisions, twice as many each time.
+  uint32_t rest_ = 1;
+  uint32_t rest_left_ = 0;
   // What is judged next begins there.
   uint64_t acknowledged_ = 0;
   double delay_sum_ = 0;

@@ -1,7 +1,6 @@
 #include "worker/training/parameters.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -58,7 +57,6 @@ class Parameters::Staging {
       return;
     }
     if (update.version < table.versions[update.block]) return;
-    NoteArrival();
     update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
     table.versions[update.block] = update.version;
     if (!table.waiting[update.block]) waiting_.push_back({found->second, update.block});
@@ -68,23 +66,8 @@ class Parameters::Staging {
   void OnShard(ShardId shard, Version version) {
     MutexLock lock(&mu_);
     if (shard >= versions_.size()) return;
-    NoteArrival();
     versions_[shard] = std::max(versions_[shard], version);
     confirmed_[shard] = true;
-  }
-
-  // Waits until versions of all `shards` have come. False if nothing came for `idle_max`.
-  bool Await(const std::vector<ShardId>& shards, std::chrono::milliseconds idle_max) {
-    MutexLock lock(&mu_);
-    while (!std::all_of(shards.begin(), shards.end(),
-                        [this](ShardId shard) ABSL_NO_THREAD_SAFETY_ANALYSIS { return confirmed_[shard]; })) {
-      const uint64_t before = arrivals_;
-      const auto deadline = std::chrono::steady_clock::now() + idle_max;
-      while (arrivals_ == before) {
-        if (!arrived_.WaitUntil(&mu_, deadline) && arrivals_ == before) return false;
-      }
-    }
-    return true;
   }
 
   // Calls block(table, block, version, values, count) for each block that waits, and shard(shard, version) for each
@@ -120,18 +103,11 @@ class Parameters::Staging {
     std::vector<bool> waiting;      // By block: staged since the last Take.
   };
 
-  void NoteArrival() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    ++arrivals_;
-    arrived_.NotifyAll();
-  }
-
   // Constant after construction.
   std::vector<TableHandle> handles_;
   absl::flat_hash_map<TableId, uint32_t> by_id_;  // Indices of handles_ and tables_.
 
   Mutex mu_;
-  CondVar arrived_;
-  uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;  // Of blocks and versions.
   std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<uint32_t, BlockIndex>> waiting_ ABSL_GUARDED_BY(mu_);
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
@@ -188,16 +164,19 @@ void Parameters::ForChangedSince(uint64_t stamp, absl::FunctionRef<void(size_t b
   if (end > 0) range(begin, end);
 }
 
-absl::Status Parameters::Start() {
-  LODESTONE_RETURN_IF_ERROR(CheckMemory());
-  if (!options_.broadcasts) return PullSteps({}).status();
-  LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
+absl::Status Parameters::Start() { return PullAll(); }
+
+absl::Status Parameters::SetSubscribed(bool subscribed) {
+  if (subscribed == subscribed_) return absl::OkStatus();
+  subscribed_ = subscribed;
+  if (!subscribed) {
+    client_->Unsubscribe();
+    return absl::OkStatus();
+  }
+  return client_->Subscribe(
       staging_->handles(),
       {.on_block = [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
-       .on_shard = [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }}));
-  if (!staging_->Await(dense_shards_, std::chrono::milliseconds(options_.refresh_ms_max))) return PullAll();
-  TakeStaged(/*values=*/false);
-  return absl::OkStatus();
+       .on_shard = [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }});
 }
 
 absl::Status Parameters::Refresh(uint64_t acknowledged_pushes) {
@@ -219,16 +198,13 @@ absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) { r
 
 absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::vector<RowPull> rows) {
   LODESTONE_RETURN_IF_ERROR(CheckMemory());
-  const int64_t now_ms = options_.time->NowMs();
-  std::vector<DensePull> pulls;
-  for (Table& table : tables_) pulls.push_back({table.handle, values_.data() + table.offset});
   struct {
     Mutex mu;
     CondVar done;
     std::optional<absl::StatusOr<ShardVersions>> versions ABSL_GUARDED_BY(mu);
     uint64_t steps ABSL_GUARDED_BY(mu) = 0;
   } wait;
-  client_->PullSteps(read, std::move(pulls), std::move(rows),
+  client_->PullSteps(read, BeginRead(), std::move(rows),
                      [&wait](absl::Status status, ShardVersions read_versions, uint64_t steps) {
                        MutexLock lock(&wait.mu);
                        wait.steps = steps;
@@ -247,41 +223,52 @@ absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::v
     steps_ = wait.steps;
   }
   if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
-  LODESTONE_CHECK(versions->size() == versions_.size());
   ++pulls_;
+  EndRead(*versions);
+  return versions;
+}
+
+std::vector<DensePull> Parameters::BeginRead() {
+  read_began_ms_ = options_.time->NowMs();
+  std::vector<DensePull> pulls;
+  for (Table& table : tables_) pulls.push_back({table.handle, values_.data() + table.offset});
+  return pulls;
+}
+
+void Parameters::EndRead(const ShardVersions& versions) {
+  LODESTONE_CHECK(versions.size() == versions_.size());
   ++stamp_;
   for (size_t i = 0; i < dense_shards_.size(); ++i) {
     const ShardId shard = dense_shards_[i];
-    versions_[shard] = std::max(versions_[shard], (*versions)[shard]);
-    confirmed_ms_[i] = now_ms;
+    versions_[shard] = std::max(versions_[shard], versions[shard]);
+    confirmed_ms_[i] = read_began_ms_;
     confirmed_pushes_[i] = acknowledged_pushes_;
   }
   for (Table& table : tables_) {
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle->id, b, static_cast<uint32_t>(versions_.size()));
-      table.block_versions[b] = std::max(table.block_versions[b], (*versions)[shard]);
+      table.block_versions[b] = std::max(table.block_versions[b], versions[shard]);
       table.block_stamps[b] = stamp_;
     }
   }
   TakeStaged();
-  return versions;
 }
 
-void Parameters::TakeStaged(bool values) {
+void Parameters::TakeStaged() {
   const int64_t now_ms = options_.time->NowMs();
   staging_->Take(
       dense_shards_,
       [&](uint32_t t, BlockIndex block, Version version, const float* staged, uint64_t offset, uint32_t count) {
         Table& table = tables_[t];
-        if (values && version <= table.block_versions[block]) return;
+        if (version <= table.block_versions[block]) return;
         std::copy_n(staged, count, values_.data() + table.offset + offset);
         table.block_versions[block] = version;
         table.block_stamps[block] = ++stamp_;
-        if (values) ++blocks_from_broadcasts_;
+        ++blocks_from_broadcasts_;
       },
       [&](size_t i, Version version) {
         Version& held = versions_[dense_shards_[i]];
-        if (values && version <= held) return;  // Older than a pull.
+        if (version <= held) return;  // Older than a pull.
         held = version;
         confirmed_ms_[i] = now_ms;
         confirmed_pushes_[i] = acknowledged_pushes_;

@@ -1,9 +1,10 @@
 // A worker's copy of the dense tables. Broadcasts write what has changed into a second, staged copy; the trainer takes
 // it over between two steps, so that the values do not move while a step computes.
 //
-// Broadcasts are the rule and pulls the fallback (but for tables with steps, which are pulled for each step): where
-// none has come for a while, or where the copy would lack too many of the worker's own pushes, Refresh pulls. Own
-// pushes are never applied here; they come back from the servers.
+// While it is subscribed, broadcasts are the rule and pulls the fallback: where none has come for a while, or where the
+// copy would lack too many of the worker's own pushes, Refresh pulls. A worker that reads all values with each push
+// needs no broadcasts, nor does one with tables that have steps, which are pulled for each step. Own pushes are never
+// applied here; they come back from the servers.
 //
 // Thread safety: for one thread. The client's threads write the staged copy only.
 //
@@ -30,16 +31,12 @@ namespace lodestone::worker {
 class Parameters {
  public:
   struct Options {
-    // A shard's values that nothing has confirmed for longer than this are pulled; at the start, if nothing at all has
-    // come for so long.
+    // A shard's values that nothing has confirmed for longer than this are pulled.
     int64_t refresh_ms_max = 2000;
     // So are values that lack more than about this many of this worker's acknowledged pushes: gradients computed again
     // and again from the same values add up to one huge step.
     uint64_t own_pushes_missing_max = 8;
     const TimeSource* time = nullptr;
-    // Whether broadcasts bring values. Where they do not, only pulls do: of tables with steps (HasSteps), whose values
-    // must be of one step.
-    bool broadcasts = true;
     // Gives the values' memory, from which a device copies them. Must outlive this.
     kernels::Backend* backend = kernels::Cpu();
   };
@@ -48,8 +45,10 @@ class Parameters {
   Parameters(Client* client, std::vector<const TableHandle*> tables, const Options& options);
   ~Parameters();
 
-  // Subscribes, and waits for the values that a subscription begins with; pulls them if they fail to come.
+  // Pulls all values. Broadcasts do not come yet.
   absl::Status Start();
+  // Whether broadcasts come from now on. A subscription that begins brings all values once.
+  absl::Status SetSubscribed(bool subscribed);
   // Takes over what broadcasts have brought, and pulls if they brought too little. Between two steps.
   // `acknowledged_pushes` counts this worker's pushes so far that held gradients of all tables.
   absl::Status Refresh(uint64_t acknowledged_pushes);
@@ -57,6 +56,10 @@ class Parameters {
   absl::Status RefreshTo(uint64_t acknowledged_pushes, const ShardVersions& wanted);
   // From now on; see Options.
   void SetOwnPushesMissingMax(uint64_t pushes) { own_pushes_missing_max_ = pushes; }
+  // The same for a call that also does something else: what it is to read, into the values themselves, which nothing
+  // may use meanwhile; and that it has read them, at these versions.
+  std::vector<DensePull> BeginRead();
+  void EndRead(const ShardVersions& versions);
   // Pulls all values.
   absl::Status PullAll();
   // The same with rows beside them, in one pull, and gives the versions of all that was read. Needs no Start.
@@ -94,9 +97,8 @@ class Parameters {
   // What the client's threads write.
   class Staging;
 
-  // Copies staged blocks that are newer than the values, and the staged versions; all of them if there are no `values`
-  // yet.
-  void TakeStaged(bool values = true);
+  // Copies staged blocks that are newer than the values, and the staged versions.
+  void TakeStaged();
   bool NeedsPull() const;
   // RESOURCE_EXHAUSTED if there was no memory for the values.
   absl::Status CheckMemory() const;
@@ -115,6 +117,8 @@ class Parameters {
   uint64_t own_pushes_missing_max_;
   uint64_t acknowledged_pushes_ = 0;
   uint64_t steps_ = 0;
+  int64_t read_began_ms_ = 0;
+  bool subscribed_ = false;
   uint64_t stamp_ = 0;
   uint64_t blocks_from_broadcasts_ = 0;
   uint64_t pulls_ = 0;

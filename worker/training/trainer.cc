@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -65,11 +67,14 @@ uint32_t PushesInFlightMax(const v1::Config& config, const v1::Consistency& orde
   return std::clamp(order.tokens().staleness() - PrefetchMax(config, order), 1u, pushes);
 }
 
-// The delay that the lead is controlled by. It is not measured where tables have steps.
-uint32_t DelayMax(const v1::Config& config, const v1::Consistency& order) {
+LeadControl::Options LeadOf(const v1::Config& config, const v1::Consistency& order) {
+  // Where tables have steps, no delay is measured.
+  const bool has_steps = order.has_sync() || order.has_tokens();
   const uint32_t delay = config.train().delay_max();
-  return (order.has_sync() || order.has_tokens() ? std::max(1u, delay) : delay) *
-         std::max(1u, config.cluster().workers());
+  return {.batches_ahead_max = PrefetchMax(config, order),
+          .pushes_in_flight_max = PushesInFlightMax(config, order),
+          .delay_max = has_steps ? std::max(1u, delay) : delay,
+          .may_wait = !has_steps};
 }
 
 uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
@@ -82,8 +87,8 @@ Trainer::Trainer(const TrainingContext& context)
     : context_(context),
       order_(StepOrderOf(context.model->tables())),
       prefetch_max_(PrefetchMax(*context.config, order_)),
-      lead_(prefetch_max_, PushesInFlightMax(*context.config, order_), DelayMax(*context.config, order_)),
-      push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0 && !lead_.lead().waits),
+      lead_(LeadOf(*context.config, order_)),
+      may_push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0),
       tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(), order_.has_sync())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
@@ -132,7 +137,10 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_, SourceOf(&batches),
                            {.ahead = prefetch_max_,
                             .less_ahead = prefetch_max_ - BatchesAhead(),
-                            .held_max = push_later_ ? 2u : 1u,
+                            .held_max = may_push_later_ ? 2u : 1u,
+                            // So that the next is there when a step as short as one of a linear model is over. Batches
+                            // of others' or of bounded order are taken when they are due.
+                            .read_ahead = order_.kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic(),
                             .groups = context_.model->plan().groups});
@@ -141,7 +149,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       if (ranges != nullptr) ranges->Stop();
       if (gate_ != nullptr) gate_->Stop();
     });
-    ApplyLead(&pipeline);
+    LODESTONE_RETURN_IF_ERROR(ApplyLead(&pipeline));
     while (true) {
       result.stopped = context_.Stops(StopRequest::kFinish);
       if (result.stopped || context_.client->StopsEarly()) break;
@@ -262,14 +270,14 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const double weight_sum = batch.weight_sum();
   computed.outputs = context_.compute->outputs();
   computed_ = std::move(computed);
-  if (!push_later_) {  // Then the batch is the pipeline's again.
+  if (!may_push_later_ || lead_.lead().waits) {  // Then the batch is the pipeline's again.
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
   }
   const BatchPipeline::Waits& waits = pipeline->waits();
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
-  if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
+  if (lead_.Update(counts.acknowledged, counts.delay_sum)) LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
   const StepCounts step = {
       steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
       counts.delay_sum, stages_};
@@ -321,11 +329,14 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
   return context_.parameters->RefreshTo(acknowledged, tally_->Applied());
 }
 
-void Trainer::ApplyLead(BatchPipeline* pipeline) {
+absl::Status Trainer::ApplyLead(BatchPipeline* pipeline) {
   const Lead& lead = lead_.lead();
+  if (!HasSteps()) LODESTONE_RETURN_IF_ERROR(context_.parameters->SetSubscribed(!lead.waits));
   pipeline->SetAhead(BatchesAhead());
   context_.client->SetPushesInFlightMax(lead.pushes_in_flight);
   context_.parameters->SetOwnPushesMissingMax(kOwnPushesMissingWindows * lead.pushes_in_flight);
+  // Nothing is computed here, so that the values may change.
+  return lead.waits ? PushAlone(pipeline) : absl::OkStatus();
 }
 
 StepOrigin Trainer::OriginOf(const Computed& computed) const {
@@ -367,20 +378,61 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
-  LODESTONE_RETURN_IF_ERROR(context_.client->Push(
-      OriginOf(computed_), dense, rows, computed_.read_versions,
-      [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation, sequence = of.sequence,
-       clock = of.clock, sync = order_.has_sync(), borrowed](const Client::PushResult& result) {
-        tally->Add(result);
-        // What a guard refuses is not sent again.
-        if (!result.status.ok() && (sync || !absl::IsOutOfRange(result.status))) return;
-        if (ranges != nullptr) ranges->Acknowledged(range, sequence);
-        if (gate != nullptr) gate->Acknowledged(clock);
-      }));
-  if (lead_.lead().waits) LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
+  auto pushed = [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation,
+                 sequence = of.sequence, clock = of.clock, sync = order_.has_sync(),
+                 borrowed](const Client::PushResult& result) {
+    tally->Add(result);
+    // What a guard refuses is not sent again.
+    if (!result.status.ok() && (sync || !absl::IsOutOfRange(result.status))) return;
+    if (ranges != nullptr) ranges->Acknowledged(range, sequence);
+    if (gate != nullptr) gate->Acknowledged(clock);
+  };
+  if (lead_.lead().waits) {
+    LODESTONE_RETURN_IF_ERROR(PushAndRead(pipeline, dense, rows, std::move(pushed)));
+  } else {
+    LODESTONE_RETURN_IF_ERROR(
+        context_.client->Push(OriginOf(computed_), dense, rows, computed_.read_versions, std::move(pushed)));
+  }
   computed_ = {};
   pipeline->Release();
   return NowNs() - start_ns;
+}
+
+absl::Status Trainer::PushAndRead(BatchPipeline* pipeline, std::span<const DenseGradient> dense,
+                                  std::span<const RowGradients> rows,
+                                  const std::function<void(const PushResult&)>& pushed) {
+  LODESTONE_RETURN_IF_ERROR(context_.client->Flush());  // Of pushes from before it waited.
+  std::optional<BatchPipeline::RowsRead> next = pipeline->TakeNextRead();
+  struct {
+    Mutex mu;
+    CondVar done;
+    std::optional<absl::Status> status ABSL_GUARDED_BY(mu);
+    ShardVersions versions ABSL_GUARDED_BY(mu);
+  } wait;
+  absl::Status status = context_.client->PushPull(OriginOf(computed_), dense, rows, computed_.read_versions,
+                                                  context_.parameters->BeginRead(),
+                                                  next.has_value() ? next->pulls : std::vector<RowPull>(),
+                                                  [&wait, &pushed](const PushResult& result, ShardVersions versions) {
+                                                    pushed(result);
+                                                    MutexLock lock(&wait.mu);
+                                                    wait.status = result.status;
+                                                    wait.versions = std::move(versions);
+                                                    wait.done.NotifyAll();
+                                                  });
+  ShardVersions versions;
+  if (status.ok()) {
+    MutexLock lock(&wait.mu);
+    while (!wait.status.has_value()) wait.done.Wait(&wait.mu);
+    status = *wait.status;
+    versions = std::move(wait.versions);
+  }
+  if (status.ok()) context_.parameters->EndRead(versions);
+  if (next.has_value() && absl::IsOutOfRange(status)) {  // A guard has refused the push: nothing was read.
+    context_.client->Pull({}, std::move(next->pulls), std::move(next->done));
+  } else if (next.has_value()) {
+    next->done(status, std::move(versions));
+  }
+  return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace lodestone::worker

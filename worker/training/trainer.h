@@ -3,8 +3,10 @@
 //
 // A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
 // pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
-// measured, and kept at what train.delay_max allows (lead.h). Where a device computes, it has the next step to compute
-// while a step's gradients are packed and handed over, unless worker.prefetch_batches or train.delay_max is 0.
+// measured, and kept at what train.delay_max allows (lead.h). While nothing may overlap, each step's push reads what
+// the next step needs in the same exchange, and broadcasts are not subscribed to. Where a device computes, it has the
+// next step to compute while a step's gradients are packed and handed over, if steps overlap and
+// worker.prefetch_batches is not 0.
 //
 // Where the tables have steps (sync, tokens), rows and dense values are pulled for each step instead, of the step that
 // the batch is leased for, and the gradients are a contribution to it; of sync no batch is read ahead but of the same
@@ -15,8 +17,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,12 +99,16 @@ class Trainer {
   // A step's batches do not wait for the measured delay, which they have none of.
   uint32_t BatchesAhead() const { return order_.has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
   // Passes on what lead_ says.
-  void ApplyLead(BatchPipeline* pipeline);
+  absl::Status ApplyLead(BatchPipeline* pipeline);
   // What its push is of.
   StepOrigin OriginOf(const Computed& computed) const;
   // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many nanoseconds
   // that took.
   absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
+  // Pushes gradients of computed_ and reads, in one exchange with each ps, the dense values and the next batch's rows,
+  // which lack nothing then that this worker has pushed. Waits for it.
+  absl::Status PushAndRead(BatchPipeline* pipeline, std::span<const DenseGradient> dense,
+                           std::span<const RowGradients> rows, const std::function<void(const PushResult&)>& pushed);
   // The same outside of steps.
   absl::Status PushAlone(BatchPipeline* pipeline);
 
@@ -108,7 +116,7 @@ class Trainer {
   const v1::Consistency order_;  // StepOrderOf the tables.
   const uint32_t prefetch_max_;  // Batches, by configuration and order_.
   LeadControl lead_;
-  const bool push_later_;                   // While the next step is computed.
+  const bool may_push_later_;               // While the next step is computed, if no step waits.
   const std::shared_ptr<PushTally> tally_;  // The callbacks of pushes share it.
   std::shared_ptr<ClockGate> gate_;         // Null: staleness is not bounded. Shared with the callbacks of pushes.
   Clock dense_lowest_ = 0;                  // The others' lowest clock when the dense values were pulled last.

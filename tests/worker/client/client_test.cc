@@ -659,6 +659,24 @@ TEST_F(ClientTest, SubscribesToAnAnchorAndThenToChanges) {
   client_.reset();  // Before what it writes to.
 }
 
+TEST_F(ClientTest, UnsubscribesAndSubscribesAgain) {
+  Connect();
+  Held held;
+  held.Subscribe(client_.get(), &tables_[0]);
+  held.Await(0);
+  client_->Unsubscribe();
+  ASSERT_TRUE(PushOnesNow().status.ok());
+  Held again;
+  again.Subscribe(client_.get(), &tables_[0]);
+  again.Await(1);
+  for (uint32_t server : {0, 1}) cluster_.Broadcast(server);
+  ASSERT_TRUE(PushOnesNow().status.ok());
+  for (uint32_t server : {0, 1}) cluster_.Broadcast(server);
+  again.Await(2);
+  held.Await(0);  // It holds what it held.
+  client_.reset();
+}
+
 TEST_F(ClientTest, RenewsASubscriptionThatEndedOrHasAGap) {
   Connect();
   Held held;

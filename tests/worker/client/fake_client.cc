@@ -320,13 +320,19 @@ absl::StatusOr<ShardVersions> FakeClient::PullNow(std::vector<DensePull> dense, 
   return versions;
 }
 
-absl::Status FakeClient::PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                                  const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
-                                  std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) {
-  return Push(clock, dense, rows, read_versions, [&](PushResult result) {
+absl::Status FakeClient::PushPull(const StepOrigin& step, std::span<const DenseGradient> dense,
+                                  std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                                  std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
+                                  std::function<void(PushResult, ShardVersions)> done) {
+  return Push(step, dense, rows, read_versions, [&](PushResult result) {
     if (!result.status.ok()) return done(result, {});
+    {
+      MutexLock lock(&mu_);
+      ++push_pulls_;
+    }
     Pull(std::move(dense_pulls), std::move(row_pulls), [&](absl::Status status, ShardVersions versions) {
-      done({std::move(status), result.applied, result.delays}, std::move(versions));
+      result.status = std::move(status);
+      done(result, std::move(versions));
     });
   });
 }
@@ -338,6 +344,21 @@ absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables, Subsc
   if (anchors_) SendLocked(/*anchor=*/true, &subscription);
   subscriptions_.push_back(std::move(subscription));
   return absl::OkStatus();
+}
+
+size_t FakeClient::subscriptions() const {
+  MutexLock lock(&mu_);
+  return subscriptions_.size();
+}
+
+uint64_t FakeClient::push_pulls() const {
+  MutexLock lock(&mu_);
+  return push_pulls_;
+}
+
+void FakeClient::Unsubscribe() {
+  MutexLock lock(&mu_);
+  subscriptions_.clear();
 }
 
 void FakeClient::SendLocked(bool anchor, Subscription* subscription) {

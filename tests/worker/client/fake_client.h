@@ -47,6 +47,8 @@ class FakeClient final : public Client {
   void FailHealth(absl::Status status);
 
   uint64_t pushes() const;
+  uint64_t push_pulls() const;  // Those of the pushes that a pull went with.
+  size_t subscriptions() const;
   uint64_t dense_pulls() const;
   uint64_t row_pulls() const;
   std::vector<v1::WorkerProgress> reports() const;
@@ -79,11 +81,13 @@ class FakeClient final : public Client {
   void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
                  std::function<void(absl::Status, ShardVersions, uint64_t)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
-  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                        const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
-                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override;
+  absl::Status PushPull(const StepOrigin& step, std::span<const DenseGradient> dense,
+                        std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                        std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
+                        std::function<void(PushResult, ShardVersions)> done) override;
   // Of dense tables. on_anchor is not called.
   absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
+  void Unsubscribe() override;
   absl::Status Flush() override { return absl::OkStatus(); }
   void SetPushesInFlightMax(size_t pushes) override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
@@ -141,6 +145,7 @@ class FakeClient final : public Client {
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
   bool anchors_ ABSL_GUARDED_BY(mu_) = true;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t push_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t row_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<size_t> pushes_in_flight_max_ ABSL_GUARDED_BY(mu_);

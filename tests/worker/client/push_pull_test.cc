@@ -102,6 +102,24 @@ TEST_F(PushPullTest, ReadsOtherRowsThanItPushes) {
   EXPECT_EQ(Calls("PushPull"), kPairServers);
 }
 
+// A worker that waits for its pushes lets the pull of the next step go along with a range's.
+TEST_F(PushPullTest, AStepOfARangeKeepsItsIdentity) {
+  Connect();
+  const RangeSession range = client_->OpenRange(77);
+  std::vector<float> dense(ones_.size(), -1);
+  const auto push = [&](Sequence sequence) {
+    const DenseGradient gradient{&tables_[0], ones_.data(), true};
+    std::promise<absl::Status> done;
+    const absl::Status sent =
+        client_->PushPull(StepOrigin(++clock_, range, sequence), {&gradient, 1}, {}, {}, {{&tables_[0], dense.data()}},
+                          {}, [&](Client::PushResult result, ShardVersions) { done.set_value(result.status); });
+    return sent.ok() ? done.get_future().get() : sent;
+  };
+  for (const Sequence sequence : {1, 2, 2}) ASSERT_TRUE(push(sequence).ok());
+  EXPECT_EQ(dense, std::vector<float>(dense.size(), 2)) << "the second step, computed twice, counts once";
+  EXPECT_EQ(Calls("Pull"), 0);
+}
+
 TEST_F(PushPullTest, ALargeTableGoesInSeveralCallsWhoseBlocksMatch) {
   elements_ = 3'000'000;  // 12 MB, 6 of them to each server.
   Connect();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -32,7 +33,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
   }
 
   // Batches of five, in order.
-  std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1) {
+  std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1, uint32_t read_ahead = 1) {
     const auto next = [this](BatchPipeline::Assignment* batch) {
       ++prepared_;
       if (at_ == kPipelineSamples) return false;
@@ -41,8 +42,9 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
       at_ += 5;
       return true;
     };
-    return std::make_unique<BatchPipeline>(&client_, data_.get(), std::vector<const TableHandle*>{&tables_[0]}, next,
-                                           BatchPipeline::Options{.ahead = GetParam(), .held_max = held_max});
+    return std::make_unique<BatchPipeline>(
+        &client_, data_.get(), std::vector<const TableHandle*>{&tables_[0]}, next,
+        BatchPipeline::Options{.ahead = GetParam(), .held_max = held_max, .read_ahead = read_ahead});
   }
 
   FakeClient client_;
@@ -123,6 +125,33 @@ TEST_P(BatchPipelineTest, WithNothingAheadRowsAreReadWhenTheBatchBeforeIsGivenBa
     pipeline->Release();
   }
   EXPECT_EQ(*pipeline->Next(), nullptr);
+}
+
+TEST_P(BatchPipelineTest, TheNextBatchsRowsCanBeReadWithAnotherCall) {
+  auto pipeline = Start(/*held_max=*/1, /*read_ahead=*/2);
+  pipeline->SetAhead(0);
+  uint64_t taken = 0;
+  for (uint64_t n = 0; n < kPipelineSamples / 5; ++n) {
+    const auto item = pipeline->Next();
+    ASSERT_TRUE(item.ok()) << item.status();
+    EXPECT_EQ((*item)->keyed.batch.labels[0], static_cast<float>(5 * n));
+    EXPECT_EQ((*item)->rows[0][0], client_.RowValues("embedding", (*item)->keyed.KeysOf(0)[0])[0]);
+    while (prepared_ < std::min(n + 3, kPipelineSamples / 5 + 1)) std::this_thread::yield();
+    if (n > GetParam() && n + 1 < kPipelineSamples / 5) {  // What was ahead has been used up.
+      auto read = pipeline->TakeNextRead();
+      ASSERT_TRUE(read.has_value());
+      EXPECT_FALSE(pipeline->TakeNextRead().has_value()) << "once";
+      client_.Pull({}, read->pulls, read->done);
+      ++taken;
+    }
+    const uint64_t pulls = client_.row_pulls();
+    pipeline->Release();
+    if (taken > 0) {
+      EXPECT_EQ(client_.row_pulls(), pulls) << "it has them";
+    }
+  }
+  EXPECT_EQ(*pipeline->Next(), nullptr);
+  EXPECT_FALSE(pipeline->TakeNextRead().has_value()) << "there is none";
 }
 
 TEST_P(BatchPipelineTest, ReportsAFailedPull) {

@@ -39,6 +39,11 @@ class ParametersTest : public testing::Test {
         Parameters::Options{.refresh_ms_max = 1000, .own_pushes_missing_max = 3, .time = &time_});
   }
 
+  // With one pull, and subscribed.
+  void Begin() {
+    ASSERT_TRUE(parameters_->Start().ok());
+    ASSERT_TRUE(parameters_->SetSubscribed(true).ok());
+  }
   // Adds `amount` to all elements of both tables.
   void PushAll(float amount) {
     const std::vector<float> gradient(10, amount);
@@ -57,14 +62,50 @@ class ParametersTest : public testing::Test {
   std::unique_ptr<Parameters> parameters_;
 };
 
-// It once pulled all values and was then sent them once more.
-TEST_F(ParametersTest, StartsFromWhatItsSubscriptionBeginsWithAndPullsNothing) {
+TEST_F(ParametersTest, StartsFromAPullAndIsNotSubscribed) {
   PushAll(5);
   ASSERT_TRUE(parameters_->Start().ok());
   ExpectAll(5);
   EXPECT_EQ(parameters_->versions()[ShardOfBlock(tables_[0].id, 1, 8)], 1u);
-  EXPECT_EQ(parameters_->pulls(), 0u);
-  EXPECT_EQ(client_.dense_pulls(), 0u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
+  PushAll(1);
+  client_.Broadcast();
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(5);
+}
+
+TEST_F(ParametersTest, WhatASubscriptionBeginsWithIsTakenAsFarAsItIsNew) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  ASSERT_TRUE(parameters_->SetSubscribed(true).ok());
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->blocks_from_broadcasts(), 0u) << "it had all of that";
+  ASSERT_TRUE(parameters_->SetSubscribed(false).ok());
+  PushAll(5);
+  client_.Broadcast();
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(0);
+  ASSERT_TRUE(parameters_->SetSubscribed(true).ok());
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(5);
+  EXPECT_EQ(parameters_->blocks_from_broadcasts(), 4u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
+}
+
+TEST_F(ParametersTest, AReadThatGoesWithAnotherCallCountsAsAPull) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  PushAll(2);
+  const uint64_t stamp = parameters_->stamp();
+  const auto versions = client_.PullNow(parameters_->BeginRead(), {});
+  ASSERT_TRUE(versions.ok());
+  parameters_->EndRead(*versions);
+  ExpectAll(2);
+  for (BlockIndex b = 0; b < 3; ++b) {
+    const ShardId shard = ShardOfBlock(tables_[0].id, b, 8);
+    EXPECT_EQ(parameters_->versions()[shard], client_.VersionOf(shard));
+  }
+  EXPECT_GT(parameters_->stamp(), stamp) << "a device has to copy it";
+  ASSERT_TRUE(parameters_->Refresh(3).ok());
+  EXPECT_EQ(parameters_->pulls(), 1u) << "nothing else was needed";
 }
 
 TEST_F(ParametersTest, StartsFromValuesThatNobodyHasPushedTo) {
@@ -81,28 +122,18 @@ TEST_F(ParametersTest, StartsFromValuesThatNobodyHasPushedTo) {
     EXPECT_EQ(end, 6u);
     ++ranges;
   });
-  EXPECT_EQ(ranges, 1) << "what the subscription began with is new";
-  EXPECT_EQ(parameters.pulls(), 0u);
-}
-
-TEST_F(ParametersTest, StartsFromAPullWhereNoSubscriptionBringsAnything) {
-  PushAll(5);
-  client_.WithholdAnchors();
-  Parameters parameters(&client_, {&tables_[0], &tables_[1]}, {.refresh_ms_max = 1, .time = &time_});
-  ASSERT_TRUE(parameters.Start().ok());
-  EXPECT_EQ(parameters.values(0)[9], 5);
-  EXPECT_EQ(parameters.pulls(), 1u);
+  EXPECT_EQ(ranges, 1) << "all of it is new";
 }
 
 TEST_F(ParametersTest, KeepsStillUntilRefreshThenHoldsTheBroadcast) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   PushAll(1);
   PushAll(1);
   client_.Broadcast();
   ExpectAll(0);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
   ExpectAll(2);
-  EXPECT_EQ(parameters_->pulls(), 0u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
   EXPECT_EQ(parameters_->blocks_from_broadcasts(), 4u);
   for (BlockIndex b = 0; b < 3; ++b) {
     const ShardId shard = ShardOfBlock(tables_[0].id, b, 8);
@@ -111,7 +142,7 @@ TEST_F(ParametersTest, KeepsStillUntilRefreshThenHoldsTheBroadcast) {
 }
 
 TEST_F(ParametersTest, TakesOverOnlyWhatChanged) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   const std::vector<float> gradient(4, 3);
   const std::vector<DenseGradient> gradients = {{&tables_[1], gradient.data()}};
   ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
@@ -128,6 +159,7 @@ TEST_F(ParametersTest, WhatHasChangedIsFewLongRanges) {
   ASSERT_TRUE(large.ok());
   Parameters parameters(&client_, {&tables_[0], &(*large)[0], &tables_[1]}, {.time = &time_});
   ASSERT_TRUE(parameters.Start().ok());
+  ASSERT_TRUE(parameters.SetSubscribed(true).ok());
   const auto changed = [&parameters](uint64_t since) {
     std::vector<std::pair<size_t, size_t>> ranges;
     parameters.ForChangedSince(since, [&](size_t begin, size_t end) { ranges.emplace_back(begin, end); });
@@ -158,7 +190,7 @@ TEST_F(ParametersTest, WhatHasChangedIsFewLongRanges) {
 }
 
 TEST_F(ParametersTest, ABroadcastOlderThanAPullDoesNotUndoIt) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   PushAll(1);
   client_.Broadcast();  // Staged, not taken.
   PushAll(1);
@@ -170,13 +202,13 @@ TEST_F(ParametersTest, ABroadcastOlderThanAPullDoesNotUndoIt) {
 }
 
 TEST_F(ParametersTest, PullsOnceTheValuesLackTooManyOwnPushes) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   PushAll(1);
   ASSERT_TRUE(parameters_->Refresh(3).ok());
   ExpectAll(0);
   ASSERT_TRUE(parameters_->Refresh(4).ok());
   ExpectAll(1);
-  EXPECT_EQ(parameters_->pulls(), 1u);
+  EXPECT_EQ(parameters_->pulls(), 2u);
   PushAll(1);
   ASSERT_TRUE(parameters_->Refresh(7).ok());
   ExpectAll(1);
@@ -184,11 +216,11 @@ TEST_F(ParametersTest, PullsOnceTheValuesLackTooManyOwnPushes) {
   ASSERT_TRUE(parameters_->Refresh(7).ok());
   ExpectAll(2);
   ASSERT_TRUE(parameters_->Refresh(10).ok());  // ... so that ten are not too many.
-  EXPECT_EQ(parameters_->pulls(), 1u);
+  EXPECT_EQ(parameters_->pulls(), 2u);
 }
 
 TEST_F(ParametersTest, PullsWhatNoBroadcastHasRefreshedForTooLong) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   PushAll(1);
   time_.AdvanceMs(1000);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
@@ -196,25 +228,25 @@ TEST_F(ParametersTest, PullsWhatNoBroadcastHasRefreshedForTooLong) {
   time_.AdvanceMs(1);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
   ExpectAll(1);
-  EXPECT_EQ(parameters_->pulls(), 1u);
+  EXPECT_EQ(parameters_->pulls(), 2u);
 }
 
 TEST_F(ParametersTest, OneSilentShardIsEnoughToPull) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   const std::vector<float> gradient(4, 3);
   const std::vector<DenseGradient> gradients = {{&tables_[1], gradient.data()}};
   time_.AdvanceMs(900);
   ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
   client_.Broadcast();  // Table b's shard only.
   ASSERT_TRUE(parameters_->Refresh(0).ok());
-  EXPECT_EQ(parameters_->pulls(), 0u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
   time_.AdvanceMs(200);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
-  EXPECT_EQ(parameters_->pulls(), 1u);
+  EXPECT_EQ(parameters_->pulls(), 2u);
 }
 
 TEST_F(ParametersTest, SaysWhichPullFailed) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   client_.FailPulls(absl::UnavailableError("server 1 at fake:1"));
   const absl::Status status = parameters_->PullAll();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -222,7 +254,7 @@ TEST_F(ParametersTest, SaysWhichPullFailed) {
 }
 
 TEST_F(ParametersTest, BroadcastsAfterItsEndAreHarmless) {
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   parameters_.reset();
   PushAll(1);
   client_.Broadcast();
@@ -231,7 +263,7 @@ TEST_F(ParametersTest, BroadcastsAfterItsEndAreHarmless) {
 TEST_F(ParametersTest, IsNeverTornWithinABlockAndNeverGoesBackUnderConcurrentBroadcasts) {
   constexpr int kPushers = 3, kPushes = 300;
   client_.BroadcastEvery(1);
-  ASSERT_TRUE(parameters_->Start().ok());
+  Begin();
   std::latch start(kPushers + 1);
   std::atomic<int> running{kPushers};
   std::vector<std::thread> pushers;

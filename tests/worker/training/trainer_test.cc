@@ -178,6 +178,50 @@ TEST_P(TrainerTest, WithNoDelayAllowedEachStepSeesTheOneBeforeWhateverMayBeAhead
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
 }
 
+TEST_P(TrainerTest, WhileItWaitsAPushReadsWhatTheNextStepNeedsAndNothingIsSubscribedTo) {
+  config_.mutable_train()->set_delay_max(0);
+  bool subscribed = false;
+  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [&] { subscribed = client_.subscriptions() > 0; });
+  ASSERT_TRUE(Run(&client_, backend()).ok());
+  EXPECT_FALSE(subscribed);
+  EXPECT_EQ(client_.pushes(), kSteps);
+  EXPECT_EQ(client_.push_pulls(), kSteps) << "no step pulls for itself";
+}
+
+TEST_P(TrainerTest, WhileItWaitsWhatAGuardRefusesIsLeftOut) {
+  config_.mutable_train()->set_delay_max(0);
+  client_.FailPushes(absl::OutOfRangeError("guarded"));
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, kSamples);
+  EXPECT_EQ(client_.pushes(), 0u);
+}
+
+TEST_P(TrainerTest, WhileItWaitsAPullThatFailsEndsTheTraining) {
+  config_.mutable_train()->set_delay_max(0);
+  data_.train = std::make_unique<WatchedDataset>(
+      kSteps / 2, [this] { client_.FailPulls(absl::UnavailableError("server 1 at fake:1")); });
+  const auto summary = Run(&client_, backend());
+  EXPECT_TRUE(absl::IsUnavailable(summary.status())) << summary.status();
+}
+
+TEST_P(TrainerTest, EndsTheWaitWhereNobodyElsePushesAndSubscribes) {
+  config_.mutable_train()->set_epochs(10);
+  bool subscribed = false;
+  data_.train = std::make_unique<WatchedDataset>(9 * kSteps, [&] { subscribed = client_.subscriptions() > 0; });
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(subscribed);
+  EXPECT_LT(client_.push_pulls(), client_.pushes());
+  FakeClient on_cpu;
+  config_.mutable_train()->set_delay_max(0);
+  data_.train = std::make_unique<MemoryDataset>(ParitySamples());
+  ASSERT_TRUE(Run(&on_cpu, kernels::Cpu()).ok());
+  EXPECT_EQ(on_cpu.push_pulls(), on_cpu.pushes());
+  // All steps are the same but for values that are a step or two older.
+  EXPECT_GT(*summary->test->auc, 0.9);
+}
+
 TEST_P(TrainerTest, KeepsItsDelayBelowWhatIsAllowed) {
   config_.mutable_train()->set_epochs(20);
   config_.mutable_train()->set_delay_max(1);

@@ -257,6 +257,8 @@ class LocalRun {
 
   std::vector<std::string> CommonArguments(const std::string& program) const {
     std::vector<std::string> argv = {program, "--config", options_.config_path};
+    // All of it is on this machine.
+    if (!config_.cluster().has_local_sockets()) Append(&argv, {"--set", "cluster.local_sockets=true"});
     for (const std::string& set : options_.sets) Append(&argv, {"--set", set});
     for (const std::string& set : model_.sets()) Append(&argv, {"--set", set});
     // The progress shows what INFO lines would say.
