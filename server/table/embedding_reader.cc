@@ -51,12 +51,17 @@ void EmbeddingReader::Find(Batch* batch) {
     const PageLayout layout = table.rows_.layout();
     const RowStore::Page* const pages = table.rows_.pages().data();
     const size_t bytes = table.table_->dim() * sizeof(float);
-    for (; i < segment.end; ++i) {
-      const RowId row = index.Find(batch->keys[i], batch->homes[i]);
+    const auto take = [&](RowId row) {
       batch->rows[i] = row;
-      if (row == kNoRow) continue;
+      if (row == kNoRow) return;
       batch->values[i] = layout.Row(pages[row >> layout.rows_log2].buffer, row & (layout.rows() - 1));
       PrefetchRow(batch->values[i], bytes);
+    };
+    const size_t begin = i;
+    for (; i < segment.end; ++i) take(index.FindMoved(batch->keys[i], batch->homes[i]));
+    if (!index.grows()) continue;
+    for (i = begin; i < segment.end; ++i) {
+      if (batch->rows[i] == kNoRow) take(index.FindUnmoved(batch->keys[i]));
     }
   }
 }

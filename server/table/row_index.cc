@@ -1,51 +1,107 @@
 #include "server/table/row_index.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
 
 namespace lodestone::server {
 
+namespace {
+
+// A former index of so many buckets (64 KiB) is moved at once, in about 50 us.
+constexpr uint64_t kMovedAtOnce = 1024;
+// Buckets that an insertion moves: the next growth is due after about as many insertions as there are buckets.
+constexpr uint64_t kMovedPerInsertion = 8;
+
+}  // namespace
+
 void RowIndex::Allocate(uint32_t buckets) {
   bucket_count_ = buckets;
-  size_ = 0;
   memory_ = AllocateZeroed(bucket_count_ * sizeof(Bucket));
 }
 
 void RowIndex::Grow() {
-  const LargeMemory old = std::move(memory_);
-  const auto* const begin = static_cast<const Bucket*>(old.get());
-  const Bucket* const end = begin + bucket_count_;
+  MoveFormer(former_count_);
+  former_ = std::move(memory_);
+  former_count_ = bucket_count_;
+  former_moved_ = 0;
   Allocate(static_cast<uint32_t>(Grown(bucket_count_)));
+  if (former_count_ <= kMovedAtOnce) MoveFormer(former_count_);
+}
+
+void RowIndex::MoveFormer(uint64_t buckets) {
+  if (former_count_ == 0) return;
+  const auto* const former = static_cast<const Bucket*>(former_.get());
   // Homes keep their order, so that the new buckets are filled from front to back.
-  for (const Bucket* bucket = begin; bucket != end; ++bucket) {
-    for (uint32_t i = 0; i < bucket->used; ++i) Insert(bucket->keys[i], bucket->numbers[i] - 1);
+  const uint64_t end = std::min(former_count_, former_moved_ + buckets);
+  for (; former_moved_ < end; ++former_moved_) {
+    const Bucket& bucket = former[former_moved_];
+    for (uint32_t i = 0; i < bucket.used; ++i) {
+      if (bucket.numbers[i] != 0) Put(bucket.keys[i], bucket.numbers[i]);
+    }
+  }
+  if (former_moved_ < former_count_) return;
+  former_count_ = 0;
+  former_.reset();
+}
+
+uint32_t* RowIndex::NumberInFormer(Key key, uint32_t* bucket) const {
+  auto* const former = static_cast<Bucket*>(former_.get());
+  for (uint32_t b = HomeAmong(former_count_, key);; b = b + 1 == former_count_ ? 0 : b + 1) {
+    for (uint32_t i = 0; i < former[b].used; ++i) {
+      if (former[b].keys[i] != key || former[b].numbers[i] == 0) continue;
+      *bucket = b;
+      return &former[b].numbers[i];
+    }
+    if (former[b].used < kSlots) return nullptr;
   }
 }
 
+RowId RowIndex::FindUnmoved(Key key) const {
+  if (former_count_ == 0) return kNoRow;
+  uint32_t bucket = 0;
+  const uint32_t* const number = NumberInFormer(key, &bucket);
+  return number == nullptr ? kNoRow : *number - 1;
+}
+
 size_t RowIndex::BytesWith(size_t keys) const {
-  uint64_t buckets = bucket_count_;
-  while (keys * 100 > buckets * kSlots * kLoadMaxPercent) buckets = Grown(buckets);
-  return buckets * sizeof(Bucket);
+  uint64_t buckets = bucket_count_, former = former_count_;
+  while (keys * 100 > buckets * kSlots * kLoadMaxPercent) former = std::exchange(buckets, Grown(buckets));
+  return (buckets + former) * sizeof(Bucket);
 }
 
 void RowIndex::Reserve(size_t keys) {
   LODESTONE_CHECK(size_ == 0);
+  MoveFormer(former_count_);
   const uint64_t buckets = keys * 100 / (kSlots * kLoadMaxPercent) + 1;
   if (buckets > bucket_count_) Allocate(static_cast<uint32_t>(buckets));
 }
 
-void RowIndex::Insert(Key key, RowId row) {
+void RowIndex::Put(Key key, uint32_t number) {
   uint32_t b = HomeOf(key);
   while (buckets()[b].used == kSlots) b = Next(b);
   Bucket& bucket = buckets()[b];
   bucket.keys[bucket.used] = key;
-  bucket.numbers[bucket.used] = row + 1;
+  bucket.numbers[bucket.used] = number;
   ++bucket.used;
+}
+
+void RowIndex::Insert(Key key, RowId row) {
+  MoveFormer(kMovedPerInsertion);
+  Put(key, row + 1);
   ++size_;
 }
 
 void RowIndex::Erase(Key key) {
+  --size_;
+  if (former_count_ > 0) {
+    uint32_t bucket = 0;
+    if (uint32_t* const number = NumberInFormer(key, &bucket); number != nullptr) {
+      *number = 0;
+      if (bucket >= former_moved_) return;
+    }
+  }
   uint32_t hole = HomeOf(key);
   uint32_t slot = kSlots;
   for (;; hole = Next(hole)) {
@@ -54,7 +110,6 @@ void RowIndex::Erase(Key key) {
     }
     if (slot < bucket.used) break;
   }
-  --size_;
   // Searches go past a bucket only if it is full: then what they look for may move back into the hole, from a bucket
   // that lies before their end.
   uint32_t b = hole;

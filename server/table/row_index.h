@@ -3,6 +3,9 @@
 //
 // Entries are erased by moving one of a later bucket back: no tombstones, and the index never needs cleaning.
 //
+// A large index grows in steps: the larger one begins empty beside the former, each insertion moves some buckets over,
+// and a search that finds nothing looks into the former too. So no insertion takes longer for the number of keys.
+//
 // Not thread-safe: owned by the shard's executor.
 #pragma once
 
@@ -29,8 +32,9 @@ class RowIndex {
     __builtin_prefetch(&buckets()[home]);
     return home;
   }
-  // The row of `key`, or kNoRow. REQUIRES: home is Prepare(key).
-  RowId Find(Key key, uint32_t home) const {
+  // The row of `key`, or kNoRow; while the index grows, kNoRow too if the key has not been moved yet, as FindUnmoved
+  // knows. REQUIRES: home is Prepare(key).
+  RowId FindMoved(Key key, uint32_t home) const {
     for (uint32_t b = home;; b = Next(b)) {
       const Bucket& bucket = buckets()[b];
       // Without branches, as where the key stands cannot be predicted. Free slots have no number to add.
@@ -39,11 +43,18 @@ class RowIndex {
       if (number != 0 || bucket.used < kSlots) return number - 1;
     }
   }
-  RowId Find(Key key) const { return Find(key, HomeOf(key)); }
+  // The row of a key that FindMoved has not found. Not inlined, so that loops over FindMoved keep their registers.
+  RowId FindUnmoved(Key key) const;
+  RowId Find(Key key) const {
+    const RowId row = FindMoved(key, HomeOf(key));
+    return row != kNoRow ? row : FindUnmoved(key);
+  }
+  // Whether keys are being moved to a larger index.
+  bool grows() const { return former_count_ > 0; }
 
   // True if the next Insert needs a Grow first.
   bool full() const { return (size_ + 1) * 100 > bucket_count_ * kSlots * kLoadMaxPercent; }
-  // Makes the index larger.
+  // Makes the index larger; of a large one, begins to.
   void Grow();
   // Makes it large enough for so many keys at once. REQUIRES: it is empty.
   void Reserve(size_t keys);
@@ -56,8 +67,8 @@ class RowIndex {
   size_t size() const { return size_; }
   // Slots; only Grow and Reserve change it.
   size_t capacity() const { return bucket_count_ * kSlots; }
-  // Bytes that the index takes; and will take when it has so many keys.
-  size_t bytes() const { return bucket_count_ * sizeof(Bucket); }
+  // Bytes that the index takes; and will take at most when it gets so many keys.
+  size_t bytes() const { return (bucket_count_ + former_count_) * sizeof(Bucket); }
   size_t BytesWith(size_t keys) const;
 
  private:
@@ -75,14 +86,27 @@ class RowIndex {
 
   Bucket* buckets() const { return static_cast<Bucket*>(memory_.get()); }
   // Of the low half of Mix64: its top bits chose the shard.
-  uint32_t HomeOf(Key key) const { return static_cast<uint32_t>((Mix64(key) & 0xffffffff) * bucket_count_ >> 32); }
+  static uint32_t HomeAmong(uint64_t buckets, Key key) {
+    return static_cast<uint32_t>((Mix64(key) & 0xffffffff) * buckets >> 32);
+  }
+  uint32_t HomeOf(Key key) const { return HomeAmong(bucket_count_, key); }
   uint32_t Next(uint32_t b) const { return b + 1 == bucket_count_ ? 0 : b + 1; }
   static uint64_t Grown(uint64_t buckets) { return buckets + buckets / 4 + 1; }
   void Allocate(uint32_t buckets);
+  void Put(Key key, uint32_t number);
+  // Where the number of `key` stands in the former index; null if it is not there. *bucket: in which bucket.
+  uint32_t* NumberInFormer(Key key, uint32_t* bucket) const;
+  // Moves so many buckets more of the former index, and gives it back once all are.
+  void MoveFormer(uint64_t buckets);
 
   uint64_t bucket_count_ = 0;  // Below 2^32.
   size_t size_ = 0;
   LargeMemory memory_;  // bucket_count_ Buckets.
+  // The former, smaller index, while its keys are being moved. Its buckets stay as they are, so that searches in it go
+  // on; the number of a key that was erased is 0.
+  uint64_t former_count_ = 0;  // Buckets; 0: there is none.
+  uint64_t former_moved_ = 0;  // Of these.
+  LargeMemory former_;
 };
 
 }  // namespace lodestone::server

@@ -29,13 +29,16 @@ void RowStore::FindRows(Batch* batch) const {
   uint32_t homes[kBatchRows];
   for (size_t i = 0; i < count; ++i) homes[i] = index_.Prepare(LoadAt<Key>(keys, i));
   for (size_t i = 0; i < count; ++i) {
-    const RowId row = index_.Find(LoadAt<Key>(keys, i), homes[i]);
+    const RowId row = index_.FindMoved(LoadAt<Key>(keys, i), homes[i]);
     batch->rows[i] = row;
     if (row == kNoRow) continue;
     const BufferRef& page = pages[row >> layout.rows_log2].buffer;
     const uint32_t place = row & (layout.rows() - 1);
     PrefetchRow(layout.Row(page, place), layout.row_floats * sizeof(float));
     __builtin_prefetch(&layout.Changed(page)[place]);
+  }
+  for (size_t i = 0; index_.grows() && i < count; ++i) {
+    if (batch->rows[i] == kNoRow) batch->rows[i] = index_.FindUnmoved(LoadAt<Key>(keys, i));
   }
   batch->erased = erased_;
 }

@@ -149,6 +149,36 @@ TEST_F(EmbeddingTableTest, AddsAcrossManyKeysPagesAndGrowths) {
   for (const auto& [key, value] : expected) ASSERT_EQ(Read({key})[0], value) << key;
 }
 
+TEST_F(EmbeddingTableTest, RowsAreReadAndUpdatedWhileTheirIndexGrows) {
+  constexpr unsigned kSeed = 12;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  Make();
+  // So many that the index grows in steps several times, a few more rows at a time.
+  std::vector<float> counts;
+  while (counts.size() < 30'000) {
+    std::vector<std::pair<Key, float>> rows;
+    for (int fresh = 0; fresh < 50; ++fresh) {
+      counts.push_back(1);
+      rows.emplace_back(counts.size() - 1, 1);
+    }
+    for (int known = 0; known < 50; ++known) {
+      const Key key = random() % counts.size();
+      counts[key] += 1;
+      rows.emplace_back(key, 1);
+    }
+    Push(rows);
+    std::vector<Key> read;
+    std::vector<float> expected;
+    for (int i = 0; i < 100; ++i) {
+      read.push_back(random() % (counts.size() + 10));
+      expected.push_back(read.back() < counts.size() ? counts[read.back()] : 0);
+    }
+    ASSERT_EQ(Read(read), expected) << counts.size();
+  }
+  EXPECT_EQ(rows_->rows(), counts.size());
+}
+
 TEST_F(EmbeddingTableTest, AKeyThatIsMissingOrNotAdmittedDoesNotShiftTheGradientsOfTheKeysAfterIt) {
   spec_.mutable_embedding()->mutable_admission()->set_count_min(2);
   Make();
