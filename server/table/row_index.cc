@@ -6,10 +6,9 @@
 #include "common/base/check.h"
 
 namespace lodestone::server {
-
 namespace {
 
-// A former index of so many buckets (64 KiB) is moved at once, in about 50 us.
+// A former index of so many buckets (64 KiB, some 4,000 keys) is moved at once.
 constexpr uint64_t kMovedAtOnce = 1024;
 // Buckets that an insertion moves: the next growth is due after about as many insertions as there are buckets.
 constexpr uint64_t kMovedPerInsertion = 8;

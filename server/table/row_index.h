@@ -1,7 +1,7 @@
 // The hash index from keys to rows: buckets of one cache line, five keys and their row numbers each, with linear
 // probing over buckets. So a search is one cache miss, rarely two, and never looks at the rows.
 //
-// Entries are erased by moving one of a later bucket back: no tombstones, and the index never needs cleaning.
+// Entries are erased by moving one of a later bucket back: the index never needs cleaning.
 //
 // A large index grows in steps: the larger one begins empty beside the former, each insertion moves some buckets over,
 // and a search that finds nothing looks into the former too. So no insertion takes longer for the number of keys.

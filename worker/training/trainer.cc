@@ -138,8 +138,8 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                            {.ahead = prefetch_max_,
                             .less_ahead = prefetch_max_ - BatchesAhead(),
                             .held_max = may_push_later_ ? 2u : 1u,
-                            // So that the next is there when a step as short as one of a linear model is over. Batches
-                            // of others' or of bounded order are taken when they are due.
+                            // So that the next is there when a step as short as one of a linear model is over. Where
+                            // steps have an order (train.consistency), a batch is taken when it is due.
                             .read_ahead = order_.kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic(),

@@ -37,11 +37,6 @@ void FakeClient::Broadcast() {
   BroadcastLocked();
 }
 
-void FakeClient::WithholdAnchors() {
-  MutexLock lock(&mu_);
-  anchors_ = false;
-}
-
 void FakeClient::FailPushes(absl::Status status) {
   MutexLock lock(&mu_);
   push_error_ = std::move(status);
@@ -341,7 +336,7 @@ absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables, Subsc
   MutexLock lock(&mu_);
   Subscription subscription{{}, std::move(listener.on_block), std::move(listener.on_shard), versions_};
   for (const TableHandle* table : tables) subscription.tables.push_back(table->id);
-  if (anchors_) SendLocked(/*anchor=*/true, &subscription);
+  SendLocked(/*anchor=*/true, &subscription);
   subscriptions_.push_back(std::move(subscription));
   return absl::OkStatus();
 }

@@ -26,8 +26,6 @@ class FakeClient final : public Client {
   // Broadcasts after every this many pushes; 0: only when Broadcast is called.
   void BroadcastEvery(uint64_t pushes);
   void Broadcast();
-  // Subscriptions from now on begin with nothing instead of all blocks.
-  void WithholdAnchors();
   // AwaitClock finds these workers' samples untrained, and calls `at` first (may be null), which may call this object.
   void OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at = nullptr);
   // What the coordinator answers to AskClock (null: that no other worker trains), and the clocks that it is told of.
@@ -143,7 +141,6 @@ class FakeClient final : public Client {
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
   std::vector<Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
-  bool anchors_ ABSL_GUARDED_BY(mu_) = true;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t push_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
