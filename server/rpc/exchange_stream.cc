@@ -17,6 +17,11 @@ namespace {
 // The tag of an answer, which nothing waits for. The tags of deltas are their calls' ids.
 constexpr uint64_t kNoTag = UINT64_MAX;
 
+// After a message of so many bytes at most, the next is read when its calls have been run. Then the answers that they
+// got at once are written before, and carry what flow control has to say; otherwise gRPC 1.51 sends that in a packet of
+// its own, which wakes the client (worker/rpc/connection.cc). After a larger one the next is received meanwhile.
+constexpr size_t kReadAfterCallsBytesMax = 48 << 10;
+
 // The stream whose message this thread runs. The answers that its calls get at once go out together.
 thread_local const ExchangeStream* running = nullptr;
 
@@ -59,8 +64,8 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     stream->mu_.Unlock();
     // Both take time: gRPC may work for other streams in a read, and a write usually sends at once. The stream does not
     // end before it has been read from and the write is done.
-    if (actions.read) stream->Read();
     if (actions.write) stream->StartWrite(&stream->outgoing_);
+    if (actions.read) stream->Read();
     // From here on the stream may be gone.
     if (given > 0) {
       memory->Give(given);
@@ -71,7 +76,7 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Small answers are not written yet: a message's calls are being run, and Flush follows.
+  // Small answers are not written yet: a message's calls are being run, and they go out after these.
   void Hold() { hold_ = true; }
 
  private:
@@ -207,9 +212,11 @@ void ExchangeStream::OnDone() {
 
 void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
   absl::StatusOr<std::vector<ReceivedCall>> calls = reader_.Read(message);
+  const bool reads_later = message.Length() <= kReadAfterCallsBytesMax;
   {
-    Step step(this);  // The next message is received while this one's calls run.
+    Step step(this);
     flow_.OnRead();
+    if (reads_later && calls.ok()) flow_.Suspend();
     read_bytes_ = 0;
     message_bytes_ = message.Length();
     if (!calls.ok()) {
@@ -222,14 +229,11 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
     }
   }
   if (!calls.ok()) return CancelSubscriptions(calls.status());
-  running = this;
+  const ExchangeStream* const outer = std::exchange(running, this);
   for (ReceivedCall& received : *calls) RunCall(std::move(received));
-  Flush();
-}
-
-void ExchangeStream::Flush() {
-  if (std::exchange(running, nullptr) != this) return;
+  running = outer;
   Step step(this);
+  if (reads_later) flow_.Resume();
   --messages_;
 }
 

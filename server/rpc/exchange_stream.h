@@ -85,9 +85,6 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Makes what is counted in the ps's memory what the stream holds, and returns what is to be given back.
   size_t Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Sends what this thread has answered of a message so far.
-  void Flush();
-
   // Sends a call's result and its values, or its error.
   // `expected_bytes`: of those that Expect was told of for this call.
   void Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values, size_t expected_bytes = 0);
@@ -112,7 +109,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   Mutex mu_;
   ExchangeFlow flow_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
-  size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run: Flush follows.
+  size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run.
   uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // In Services::memory, with those of the read under way.
   size_t read_bytes_ ABSL_GUARDED_BY(mu_) = 0;               // Of the read under way, for as long as it is.
   size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Of the last message: the next may be as long.

@@ -1,7 +1,9 @@
 // A queue of messages that run one at a time, in the order of their submission: the single owner of some shards.
 //
 // A thread that submits to an idle executor runs the message itself, so that no other thread need be woken; messages
-// that arrive meanwhile are queued and run by the executor's own thread, which starts when it is first needed.
+// that arrive meanwhile are queued and run by the executor's own thread, which starts when it is first needed. To wake
+// it takes longer than a short message, and what comes until it runs would be queued too, so that it were needed ever
+// after: threads that may run others' messages help (SubmitAndHelp).
 //
 // Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
 //
@@ -27,12 +29,18 @@ class Executor {
     kCallerOrThread,  // On the submitting thread if the executor is idle, else on the executor's.
     kThread,          // Always on the executor's thread.
   };
-  explicit Executor(Mode mode = Mode::kCallerOrThread) : mode_(mode) {}
+  // A thread that helps begins no message later than this after its own began: so long it would take to wake another.
+  static constexpr int64_t kHelpNs = 100'000;
+  explicit Executor(Mode mode = Mode::kCallerOrThread, int64_t help_ns = kHelpNs) : mode_(mode), help_ns_(help_ns) {}
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   void Submit(Message message);
+  // As Submit, by a thread that also runs what others have submitted: before its own what nobody has begun, and
+  // afterwards, if it has not taken long, what has come meanwhile. REQUIRES: the thread holds no lock that a message
+  // takes.
+  void SubmitAndHelp(Message message);
   // Submits for the executor's thread, even if the executor is idle.
   void SubmitToThread(Message message);
   // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
@@ -55,20 +63,27 @@ class Executor {
     int64_t since_ns = 0;
   };
 
-  // Queues `message`. False if the executor was idle and nothing was queued: the caller, which makes it busy, is to run
-  // the message. `even_if_idle`: queues it then too.
+  // Queues `message` for the executor's thread, if there is another to wait for or `even_if_idle`. If not, the caller
+  // is to run the message, and nobody else runs one until it calls Leave.
   bool LeaveToThread(Message* message, bool even_if_idle);
-  // From now on the thread runs messages; the caller wakes it.
-  void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Queues `message` for the executor's thread if another thread runs messages, or too many wait. If not, the caller is
+  // to run those that waited, which it gets, and its own.
+  bool LeaveOrHelp(Message* message, std::deque<Queued>* waiting);
+  // Runs queued messages, and counts them.
+  void Run(std::deque<Queued>* batch);
+  // The caller has run its message. What came meanwhile is left to the thread or, until `help_until_ns`, run.
+  void Leave(int64_t help_until_ns);
+  // Starts the thread, unless it has been; the caller wakes it.
+  void NeedThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();
 
   const Mode mode_;
+  const int64_t help_ns_;
 
   mutable Mutex mu_;
   CondVar wake_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;    // A thread runs messages.
-  bool handed_ ABSL_GUARDED_BY(mu_) = false;  // It is the executor's thread, or will be.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // A thread runs messages. If none does, the queue is the thread's.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;

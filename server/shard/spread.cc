@@ -21,7 +21,7 @@ int64_t ThreadCpuNs() {
 }
 
 void SubmitAll(std::span<Share> shares) {
-  for (Share& share : shares) share.executor->Submit(std::move(share.run));
+  for (Share& share : shares) share.executor->SubmitAndHelp(std::move(share.run));
 }
 
 }  // namespace

@@ -19,6 +19,14 @@ constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 // A call may wait for its answer for so many times the time-out from when a younger one was answered.
 constexpr int64_t kTimeoutsPerCallMax = 3;
 
+// Reading and flow control: gRPC 1.51 tells the peer of a message's bytes that were taken, in a packet of its own that
+// wakes it, when the next read starts. A write before that read carries it. So a message after which no answer is
+// awaited is followed by a read only with the next write, and a small one by the next read only after its answers were
+// run, which may have led to a write. A read that no write has started comes after a while, so that the end of the
+// stream is heard of.
+constexpr size_t kReadAfterAnswersBytesMax = 64 << 10;
+constexpr int64_t kReadPostponedMs = 100;
+
 // What a message has beside its calls: the payload's field number and length.
 constexpr size_t kMessageHeadBytes = 16;
 
@@ -39,9 +47,12 @@ void Connection::Stream::Open() {
 }
 
 void Connection::Stream::Cancel(const absl::Status& status) {
-  MutexLock lock(&mu_);
-  if (!fault_.has_value()) fault_ = status;
-  context_.TryCancel();
+  {
+    MutexLock lock(&mu_);
+    if (!fault_.has_value()) fault_ = status;
+    context_.TryCancel();
+  }
+  ReadIfDue();  // The stream finishes when a read fails.
 }
 
 bool Connection::Stream::Send(v1::Call* call, const CallPayload& payload, bool may_share, Waiting* waiting) {
@@ -76,10 +87,43 @@ void Connection::Stream::Pump() {
       message = outbox_.Pack(&written_tags_);
     }
     stream_->Write(message, written_.Begin(shared_from_this()));
-    MutexLock lock(&mu_);
-    starting_write_ = false;
-    if (ending_) Finish();
+    {
+      MutexLock lock(&mu_);
+      starting_write_ = false;
+      if (ending_) Finish();
+    }
+    ReadIfDue();
   }
+}
+
+void Connection::Stream::Read() { stream_->Read(&incoming_, read_.Begin(shared_from_this())); }
+
+void Connection::Stream::ReadIfDue() {
+  {
+    MutexLock lock(&mu_);
+    if (!std::exchange(read_due_, false)) return;
+  }
+  Read();
+}
+
+void Connection::Stream::ReadOrPostpone() {
+  {
+    MutexLock lock(&mu_);
+    read_due_ = waiting_.empty() && !fault_.has_value();
+    if (read_due_ && read_timer_ == 0) {
+      read_timer_ = timer_->After(kReadPostponedMs, [weak = weak_from_this()] {
+        const auto stream = weak.lock();
+        if (stream == nullptr) return;
+        {
+          MutexLock lock(&stream->mu_);
+          stream->read_timer_ = 0;
+        }
+        stream->ReadIfDue();
+      });
+    }
+    if (read_due_) return;
+  }
+  Read();
 }
 
 bool Connection::Stream::Gathers() const {
@@ -113,21 +157,21 @@ void Connection::Stream::WatchDeadline() {
 }
 
 void Connection::Stream::CheckTime() {
-  MutexLock lock(&mu_);
-  if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
-  deadline_timer_ = 0;
-  if (fault_.has_value()) return;
-  if (const std::optional<int64_t> deadline_ms = DeadlineMs();
-      deadline_ms.has_value() && *deadline_ms <= time_->NowMs()) {
+  {
+    MutexLock lock(&mu_);
+    if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
+    deadline_timer_ = 0;
+    if (fault_.has_value()) return;
+    const std::optional<int64_t> deadline_ms = DeadlineMs();
+    if (!deadline_ms.has_value() || *deadline_ms > time_->NowMs()) return WatchDeadline();
     const bool still = moved_ms_ + call_timeout_ms_ <= time_->NowMs();
     fault_ =
         absl::DeadlineExceededError(still ? absl::StrCat("no answer within ", call_timeout_ms_, " ms")
                                           : absl::StrCat("no answer within ", kTimeoutsPerCallMax * call_timeout_ms_,
                                                          " ms, though younger calls were answered"));
     context_.TryCancel();
-    return;
   }
-  WatchDeadline();
+  ReadIfDue();
 }
 
 void Connection::Stream::OnStarted(bool ok) {
@@ -140,13 +184,12 @@ void Connection::Stream::OnStarted(bool ok) {
     open_ = true;
     moved_ms_ = time_->NowMs();
   }
-  // Without the mutex, as reading takes time. The stream finishes when a read fails, so not before this one.
-  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+  Read();  // The stream finishes when a read fails, so not before this one.
   Pump();
 }
 
 void Connection::Stream::OnWritten(bool ok) {
-  if (!ok) return;  // The read under way fails too.
+  if (!ok) return ReadIfDue();  // The read under way, or this one, fails too.
   {
     MutexLock lock(&mu_);
     writing_ = false;
@@ -162,13 +205,17 @@ void Connection::Stream::OnRead(bool ok) {
     return Finish();
   }
   const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  bool reads_later = message.Length() <= kReadAfterAnswersBytesMax;
   {
     MutexLock lock(&mu_);
     moved_ms_ = time_->NowMs();
+    reads_later |= waiting_.size() == 1 && subscriptions_ == 0;  // It has the only answer that is awaited.
   }
-  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
-  if (absl::Status status = RunAnswers(message); !status.ok()) return Cancel(status);
+  if (!reads_later) Read();
+  const absl::Status status = RunAnswers(message);
+  if (!status.ok()) Cancel(status);
   Pump();
+  if (reads_later) ReadOrPostpone();
 }
 
 absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
@@ -234,6 +281,7 @@ void Connection::Stream::OnFinished(bool) {
     failed.swap(waiting_);
     outbox_.Clear();
     if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
+    if (read_timer_ != 0) timer_->Cancel(read_timer_);
   }
   if (status.ok()) status = absl::UnavailableError("the ps ended the stream");
   const int64_t now_ms = time_->NowMs();

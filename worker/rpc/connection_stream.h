@@ -64,6 +64,12 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   absl::Status RunAnswer(v1::Answer answer, Payload payload, bool more);
   // Writes the next message, unless one is being written. Writing takes time, and is done without the mutex.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  // Reads the next message. It takes time, too.
+  void Read() ABSL_LOCKS_EXCLUDED(mu_);
+  // Reads if a read is due.
+  void ReadIfDue() ABSL_LOCKS_EXCLUDED(mu_);
+  // Reads, or leaves it to the next write if no call waits for an answer.
+  void ReadOrPostpone() ABSL_LOCKS_EXCLUDED(mu_);
   // Whether calls wait, to be packed together with those that may follow from the answers of a message. No more than
   // half of the unanswered calls wait: with all of them in one message, either end would idle while the other works.
   bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -97,6 +103,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // A thread is within stream_->Write.
   bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // Follow the one that is being run.
+  bool read_due_ ABSL_GUARDED_BY(mu_) = false;              // No read is under way: the next write starts one.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // Takes no more calls.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
@@ -105,6 +112,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   int64_t moved_ms_ ABSL_GUARDED_BY(mu_) = 0;          // When a message was taken or came, or a call ended idleness.
   size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
+  Timer::Id read_timer_ ABSL_GUARDED_BY(mu_) = 0;      // Starts a read that is due.
 };
 
 }  // namespace lodestone::worker

@@ -63,12 +63,52 @@ TEST(Executor, NeverRunsTwoMessagesAtOnce) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       start.arrive_and_wait();
-      for (int i = 0; i < kMessages; ++i) executor.Submit([&] { counter = counter + 1; });
+      for (int i = 0; i < kMessages; ++i) {
+        const auto count = [&] { counter = counter + 1; };
+        i % 3 == 0   ? executor.Submit(count)
+        : i % 3 == 1 ? executor.SubmitAndHelp(count)
+                     : executor.SubmitToThread(count);
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
   executor.SubmitAndWait([] {});
   EXPECT_EQ(counter, kThreads * kMessages);
+}
+
+TEST(Executor, AThreadThatHelpsRunsWhatComesMeanwhile) {
+  constexpr int64_t kLongNs = 600'000'000'000;
+  Executor executor(Executor::Mode::kCallerOrThread, kLongNs);
+  std::vector<std::thread::id> ran_on;
+  executor.SubmitAndHelp([&] {
+    executor.Submit([&] {
+      ran_on.push_back(std::this_thread::get_id());
+      executor.SubmitAndHelp([&] { ran_on.push_back(std::this_thread::get_id()); });
+    });
+  });
+  EXPECT_EQ(ran_on, std::vector(2, std::this_thread::get_id()));
+  EXPECT_EQ(executor.stats().executed, 3u);
+}
+
+TEST(Executor, AThreadThatHelpsLeavesToItsThreadWhatComesTooLate) {
+  Executor executor(Executor::Mode::kCallerOrThread, /*help_ns=*/-1);
+  std::thread::id ran_on;
+  executor.SubmitAndHelp([&] { executor.Submit([&] { ran_on = std::this_thread::get_id(); }); });
+  executor.SubmitAndWait([] {});
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(Executor, OneThatHelpsDoesNotOvertake) {
+  constexpr int kMessages = 1000;
+  Executor executor;
+  std::vector<int> order;
+  for (int i = 0; i < kMessages; i += 2) {
+    executor.SubmitToThread([&order, i] { order.push_back(i); });
+    executor.SubmitAndHelp([&order, i] { order.push_back(i + 1); });
+  }
+  executor.SubmitAndWait([] {});
+  ASSERT_EQ(order.size(), size_t{kMessages});
+  for (int i = 0; i < kMessages; ++i) EXPECT_EQ(order[i], i);
 }
 
 TEST(Executor, RunsEverythingQueuedBeforeItIsDestroyed) {

@@ -253,6 +253,36 @@ TEST_F(ConnectionTest, AMessageThatIsNoAnswerEndsTheStreamAndWhatItHeldBack) {
   EXPECT_EQ(followed.get_future().get().code(), absl::StatusCode::kInternal);
 }
 
+// After an only answer nothing is read until the next write.
+class IdleTest : public ConnectionTest {
+ protected:
+  absl::Status SendAndAwait(int calls) {
+    std::promise<absl::Status> ended;
+    Send([&](const absl::StatusOr<Connection::Answer>& answer) { ended.set_value(answer.status()); });
+    ps_.Await(calls);
+    ps_.AnswerAll();
+    return ended.get_future().get();
+  }
+};
+
+TEST_F(IdleTest, MakesCallsOneAfterTheOther) {
+  for (int calls = 1; calls <= 100; ++calls) EXPECT_TRUE(SendAndAwait(calls).ok());
+}
+
+TEST_F(IdleTest, MayBeClosed) {
+  EXPECT_TRUE(SendAndAwait(1).ok());
+  connection_.Close();
+  std::promise<absl::Status> ended;
+  Send([&](const absl::StatusOr<Connection::Answer>& answer) { ended.set_value(answer.status()); });
+  EXPECT_EQ(ended.get_future().get().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(IdleTest, MayBeReset) {
+  EXPECT_TRUE(SendAndAwait(1).ok());
+  connection_.Reset(absl::UnavailableError("planted"));
+  EXPECT_TRUE(SendAndAwait(2).ok());
+}
+
 // Time moves by hand: the real one never makes a call late.
 class LateCallsTest : public testing::Test {
  protected:
