@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/awaited.h"
 #include "common/base/mutex.h"
 #include "common/base/nonce.h"
 #include "common/base/random.h"
@@ -346,23 +347,12 @@ void ClientImpl::PullSteps(const StepRead& read, std::vector<DensePull> dense, s
 }
 
 absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {
-  struct {
-    Mutex mu;
-    CondVar done;
-    std::optional<absl::StatusOr<ShardVersions>> result ABSL_GUARDED_BY(mu);
-  } wait;
-  Pull(std::move(dense), std::move(rows), [&wait](absl::Status status, ShardVersions versions) {
-    MutexLock lock(&wait.mu);
-    if (status.ok()) {
-      wait.result = std::move(versions);
-    } else {
-      wait.result = std::move(status);
-    }
-    wait.done.NotifyAll();
+  const Awaited<absl::StatusOr<ShardVersions>> pulled;
+  Pull(std::move(dense), std::move(rows), [pulled](absl::Status status, ShardVersions versions) {
+    if (!status.ok()) return pulled.Set(std::move(status));
+    pulled.Set(std::move(versions));
   });
-  MutexLock lock(&wait.mu);
-  while (!wait.result.has_value()) wait.done.Wait(&wait.mu);
-  return *std::move(wait.result);
+  return pulled.Await();
 }
 
 absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) {

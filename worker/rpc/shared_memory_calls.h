@@ -20,8 +20,8 @@
 
 namespace lodestone::worker {
 
-// Values of fewer bytes travel in messages: sharing them gains less than half (tools/bench/README.md).
-inline constexpr size_t kSharedBytesMin = 64 << 10;
+// Values of fewer bytes travel in messages: sharing them gains little (tools/bench/README.md).
+inline constexpr size_t kSharedBytesMin = 16 << 10;
 
 class SharedMemoryCalls {
  public:

@@ -39,17 +39,28 @@ BatchPipeline::~BatchPipeline() {
   {
     MutexLock lock(&mu_);
     stop_ = true;
-    changed_.NotifyAll();
+    room_.NotifyOne();
   }
   thread_.join();
   MutexLock lock(&mu_);
+  consumer_waits_ = true;
   for (const Slot& slot : slots_) {
-    while (slot.state == Slot::State::kPulling) changed_.Wait(&mu_);
+    while (slot.state == Slot::State::kPulling) filled_.Wait(&mu_);
   }
 }
 
 bool BatchPipeline::ReadyLocked() const {
   return (ended_ && taken_ == prepared_) || slots_[taken_ % slots_.size()].state == Slot::State::kFilled;
+}
+
+bool BatchPipeline::HasRoom() const {
+  return stop_ || prepared_ < std::max(taken_ + asked_, released_ + 1) + ahead_ + read_ahead_;
+}
+
+bool BatchPipeline::TakeWake() {
+  if (!thread_waits_ || !HasRoom()) return false;
+  thread_waits_ = false;
+  return true;
 }
 
 bool BatchPipeline::Ready() {
@@ -60,19 +71,23 @@ bool BatchPipeline::Ready() {
 absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
   waits_ = {};
   const int64_t start_ns = NowNs();
+  bool wakes = false;
   {
     MutexLock lock(&mu_);
     LODESTONE_CHECK(taken_ - released_ < held_max_);
     asked_ = !ReadyLocked();
-    if (asked_) changed_.NotifyAll();
+    wakes = TakeWake();
   }
+  if (wakes) room_.NotifyOne();
   PullDue();
   const Item* item = nullptr;
   {
     MutexLock lock(&mu_);
     Slot& slot = slots_[taken_ % slots_.size()];
     if (asked_) {
-      while (!ReadyLocked()) changed_.Wait(&mu_);
+      consumer_waits_ = true;
+      while (!ReadyLocked()) filled_.Wait(&mu_);
+      consumer_waits_ = false;
       asked_ = false;
       // The beginning of the pull does not wake it.
       const int64_t read_ns = std::max(start_ns, slot.pull_ns);
@@ -84,30 +99,35 @@ absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
     }
     if (!slot.status.ok()) return slot.status;
     ++taken_;
-    changed_.NotifyAll();
+    wakes = TakeWake();
     item = &slot.item;
   }
+  if (wakes) room_.NotifyOne();
   PullDue();
   return item;
 }
 
 void BatchPipeline::Release() {
+  bool wakes = false;
   {
     MutexLock lock(&mu_);
     LODESTONE_CHECK(released_ < taken_);
     slots_[released_++ % slots_.size()].state = Slot::State::kFree;
-    changed_.NotifyAll();
+    wakes = TakeWake();
   }
+  if (wakes) room_.NotifyOne();
   PullDue();
 }
 
 void BatchPipeline::SetAhead(uint32_t ahead) {
   LODESTONE_CHECK(ahead <= ahead_max_);
+  bool wakes = false;
   {
     MutexLock lock(&mu_);
     ahead_ = ahead;
-    changed_.NotifyAll();
+    wakes = TakeWake();
   }
+  if (wakes) room_.NotifyOne();
   PullDue();
 }
 
@@ -130,7 +150,11 @@ void BatchPipeline::Run() {
     Slot& slot = slots_[n % slots_.size()];
     {
       MutexLock lock(&mu_);
-      while (!stop_ && n + 1 > std::max(taken_ + asked_, released_ + 1) + ahead_ + read_ahead_) changed_.Wait(&mu_);
+      while (!HasRoom()) {
+        thread_waits_ = true;
+        room_.Wait(&mu_);
+      }
+      thread_waits_ = false;
       if (stop_) return;
     }
     bool end = false;
@@ -140,7 +164,7 @@ void BatchPipeline::Run() {
       if (end || !status.ok()) {
         ended_ = true;
         error_ = status;
-        changed_.NotifyAll();
+        if (consumer_waits_) filled_.NotifyOne();
         return;
       }
       ++prepared_;
@@ -197,7 +221,7 @@ void BatchPipeline::TakeRows(Slot* slot, const absl::Status& status, ShardVersio
   MutexLock lock(&mu_);
   slot->status = Annotate(status, "pulling a batch's rows");
   slot->state = Slot::State::kFilled;
-  changed_.NotifyAll();
+  if (consumer_waits_) filled_.NotifyOne();  // With the lock: without it, the pipeline may be gone.
 }
 
 std::optional<BatchPipeline::RowsRead> BatchPipeline::TakeNextRead() {

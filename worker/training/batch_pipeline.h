@@ -108,6 +108,11 @@ class BatchPipeline {
 
   // Whether the next batch, its failure or the end is there.
   bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the thread has another batch to prepare.
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the thread waits for room that there is by now. The caller wakes it, without the lock, which it takes
+  // first.
+  bool TakeWake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   absl::Status Prepare(Slot* slot, bool* end);
   // Asks for the rows of the batches that are prepared and due, on the calling thread.
@@ -133,7 +138,10 @@ class BatchPipeline {
   Waits waits_;
 
   Mutex mu_;
-  CondVar changed_;
+  CondVar room_;    // The thread waits for it,
+  CondVar filled_;  // and the consumer for this.
+  bool thread_waits_ ABSL_GUARDED_BY(mu_) = false;
+  bool consumer_waits_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t ahead_ ABSL_GUARDED_BY(mu_);
   uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches so far; the n-th lies in slot n mod size.
   uint64_t pulled_ ABSL_GUARDED_BY(mu_) = 0;    // Of those, whose rows have been asked for.

@@ -6,11 +6,12 @@ namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kWaits = 0;  // The level of a worker that waits.
-// What a batch or a push more adds to the delay, about: the next is tried if there is room for it.
-constexpr double kDelayPerLevel = 1;
 constexpr uint32_t kRestMax = 64;
 // A mean over few pushes is not exact: so much above what is allowed is no reason to go down.
 constexpr double kToleratedShare = 0.25;
+// Others' updates in the delay of a worker that is as good as alone.
+constexpr double kAloneMax = 0.1;
+constexpr double kCompanyMin = 0.25;
 
 }  // namespace
 
@@ -27,27 +28,45 @@ Lead LeadControl::LeadAt(uint32_t level) const {
           .pushes_in_flight = std::min(std::max(1u, options_.pushes_in_flight_max), 1 + above / 2)};
 }
 
-double LeadControl::DelayAbove(double delay) const {
-  // Without the wait a step lacks the worker's push before it, and others have twice the time to push in.
-  return level_ == kWaits ? 2 * delay + 1 : delay + kDelayPerLevel;
+bool LeadControl::HasRoom(double delay) const {
+  // Without the wait a step lacks the worker's push before it, and others, which cease to wait too, have twice the time
+  // to push in. What a batch or a push more adds is up to an update each; mostly less, as shorter steps leave it less
+  // time.
+  return level_ == kWaits ? 2 * delay + 1 <= options_.delay_max
+                          : delay <= (1 + kToleratedShare / 2) * options_.delay_max;
 }
 
-bool LeadControl::Update(uint64_t acknowledged, double delay_sum) {
+void LeadControl::Rest() {
+  rest_left_ = rest_;
+  rest_ = std::min(2 * rest_, kRestMax);
+}
+
+bool LeadControl::Update(uint64_t acknowledged, double delay_sum, double others_sum) {
   if (options_.delay_max == 0 || acknowledged < acknowledged_ + kPushesPerDecision) return false;
-  const double delay = (delay_sum - delay_sum_) / static_cast<double>(acknowledged - acknowledged_);
+  const auto pushes = static_cast<double>(acknowledged - acknowledged_);
+  const double delay = (delay_sum - delay_sum_) / pushes;
+  const double others = (others_sum - others_sum_) / pushes;
   acknowledged_ = acknowledged;
   delay_sum_ = delay_sum;
+  others_sum_ = others_sum;
   const uint32_t level_max = 1 + 2 * std::max(options_.batches_ahead_max, options_.pushes_in_flight_max);
   // Where a bound is reached, neighbouring levels are the same.
   const Lead before = lead_;
+  if (level_ == kWaits) {
+    began_alone_ = others < kAloneMax;
+  } else if (began_alone_ && others > kCompanyMin && level_min_ == kWaits) {
+    level_ = kWaits;
+    lead_ = LeadAt(level_);
+    Rest();
+    return true;
+  }
   if (delay > (1 + kToleratedShare) * options_.delay_max) {
     while (level_ > level_min_ && lead_ == before) lead_ = LeadAt(--level_);
     if (lead_ == before) return false;
-    rest_left_ = rest_;
-    rest_ = std::min(2 * rest_, kRestMax);
+    Rest();
   } else if (rest_left_ > 0) {
     --rest_left_;
-  } else if (DelayAbove(delay) <= options_.delay_max) {
+  } else if (HasRoom(delay)) {
     while (level_ < level_max && lead_ == before) lead_ = LeadAt(++level_);
   }
   return lead_ != before;

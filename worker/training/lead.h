@@ -4,6 +4,10 @@
 // allowed: it begins with a worker that waits for each push, where training is most easily spoilt, and goes a level up
 // or down after every so many pushes. Others' updates are part of the delay; at the lowest level they are all of it.
 //
+// A worker that has ceased to wait while it was alone waits again once others come, and judges by what it measures
+// then: what they add while only it works ahead says too little, and one that works ahead beside others that wait,
+// because of it, costs more than it brings.
+//
 // Not thread-safe.
 #pragma once
 
@@ -35,25 +39,29 @@ class LeadControl {
 
   const Lead& lead() const { return lead_; }
 
-  // So many pushes have been acknowledged, and the sum of their delays. True if the lead has changed.
-  bool Update(uint64_t acknowledged, double delay_sum);
+  // So many pushes have been acknowledged, and the sums of their delays and of others' updates in these. True if the
+  // lead has changed.
+  bool Update(uint64_t acknowledged, double delay_sum, double others_sum);
 
  private:
   // The lead of a level: waiting, then without, a batch more, a push more, and so on.
   Lead LeadAt(uint32_t level) const;
-  // About what the delay would be a level higher.
-  double DelayAbove(double delay) const;
+  // Whether there is room for a level more, by what the delay is, all of it others' updates if the worker waits.
+  bool HasRoom(double delay) const;
+  // A level turned out too high: none is tried for a while, twice as long each time.
+  void Rest();
 
   const Options options_;
   const uint32_t level_min_;
   uint32_t level_;
   Lead lead_;
-  // A level that turned out too high is not tried again for so many decisions, twice as many each time.
-  uint32_t rest_ = 1;
-  uint32_t rest_left_ = 0;
+  uint32_t rest_ = 1;         // In decisions, the next time,
+  uint32_t rest_left_ = 0;    // and what is left of the last.
+  bool began_alone_ = false;  // When it ceased to wait, there were no others.
   // What is judged next begins there.
   uint64_t acknowledged_ = 0;
   double delay_sum_ = 0;
+  double others_sum_ = 0;
 };
 
 }  // namespace lodestone::worker

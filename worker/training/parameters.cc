@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/awaited.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -198,34 +199,22 @@ absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) { r
 
 absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::vector<RowPull> rows) {
   LODESTONE_RETURN_IF_ERROR(CheckMemory());
-  struct {
-    Mutex mu;
-    CondVar done;
-    std::optional<absl::StatusOr<ShardVersions>> versions ABSL_GUARDED_BY(mu);
-    uint64_t steps ABSL_GUARDED_BY(mu) = 0;
-  } wait;
+  struct Read {
+    absl::Status status;
+    ShardVersions versions;
+    uint64_t steps = 0;
+  };
+  const Awaited<Read> answer;
   client_->PullSteps(read, BeginRead(), std::move(rows),
-                     [&wait](absl::Status status, ShardVersions read_versions, uint64_t steps) {
-                       MutexLock lock(&wait.mu);
-                       wait.steps = steps;
-                       if (status.ok()) {
-                         wait.versions = std::move(read_versions);
-                       } else {
-                         wait.versions = std::move(status);
-                       }
-                       wait.done.NotifyAll();
+                     [answer](absl::Status status, ShardVersions versions, uint64_t steps) {
+                       answer.Set({std::move(status), std::move(versions), steps});
                      });
-  absl::StatusOr<ShardVersions> versions;
-  {
-    MutexLock lock(&wait.mu);
-    while (!wait.versions.has_value()) wait.done.Wait(&wait.mu);
-    versions = *std::move(wait.versions);
-    steps_ = wait.steps;
-  }
-  if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
+  const Read values = answer.Await();
+  steps_ = values.steps;
+  if (!values.status.ok()) return Annotate(values.status, "pulling dense parameters");
   ++pulls_;
-  EndRead(*versions);
-  return versions;
+  EndRead(values.versions);
+  return values.versions;
 }
 
 std::vector<DensePull> Parameters::BeginRead() {

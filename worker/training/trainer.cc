@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/awaited.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/base/random.h"
@@ -277,7 +279,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
-  if (lead_.Update(counts.acknowledged, counts.delay_sum)) LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
+  if (lead_.Update(counts.acknowledged, counts.delay_sum, counts.staleness_sum)) LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
   const StepCounts step = {
       steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
       counts.delay_sum, stages_};
@@ -403,29 +405,16 @@ absl::Status Trainer::PushAndRead(BatchPipeline* pipeline, std::span<const Dense
                                   const std::function<void(const PushResult&)>& pushed) {
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());  // Of pushes from before it waited.
   std::optional<BatchPipeline::RowsRead> next = pipeline->TakeNextRead();
-  struct {
-    Mutex mu;
-    CondVar done;
-    std::optional<absl::Status> status ABSL_GUARDED_BY(mu);
-    ShardVersions versions ABSL_GUARDED_BY(mu);
-  } wait;
+  const Awaited<std::pair<absl::Status, ShardVersions>> answer;
   absl::Status status = context_.client->PushPull(OriginOf(computed_), dense, rows, computed_.read_versions,
                                                   context_.parameters->BeginRead(),
                                                   next.has_value() ? next->pulls : std::vector<RowPull>(),
-                                                  [&wait, &pushed](const PushResult& result, ShardVersions versions) {
+                                                  [answer, pushed](const PushResult& result, ShardVersions versions) {
                                                     pushed(result);
-                                                    MutexLock lock(&wait.mu);
-                                                    wait.status = result.status;
-                                                    wait.versions = std::move(versions);
-                                                    wait.done.NotifyAll();
+                                                    answer.Set({result.status, std::move(versions)});
                                                   });
   ShardVersions versions;
-  if (status.ok()) {
-    MutexLock lock(&wait.mu);
-    while (!wait.status.has_value()) wait.done.Wait(&wait.mu);
-    status = *wait.status;
-    versions = std::move(wait.versions);
-  }
+  if (status.ok()) std::tie(status, versions) = answer.Await();
   if (status.ok()) context_.parameters->EndRead(versions);
   if (next.has_value() && absl::IsOutOfRange(status)) {  // A guard has refused the push: nothing was read.
     context_.client->Pull({}, std::move(next->pulls), std::move(next->done));

@@ -14,16 +14,18 @@ constexpr Lead kWaiting = {.batches_ahead = 0, .pushes_in_flight = 1, .waits = t
 class Reported {
  public:
   explicit Reported(LeadControl* control) : control_(control) {}
-  bool Delay(double mean) {
+  bool Delay(double mean, double others = 0) {
     pushes_ += LeadControl::kPushesPerDecision;
     sum_ += mean * LeadControl::kPushesPerDecision;
-    return control_->Update(pushes_, sum_);
+    others_sum_ += others * LeadControl::kPushesPerDecision;
+    return control_->Update(pushes_, sum_, others_sum_);
   }
 
  private:
   LeadControl* const control_;
   uint64_t pushes_ = 0;
   double sum_ = 0;
+  double others_sum_ = 0;
 };
 
 LeadControl::Options Bounds(uint32_t batches, uint32_t pushes, uint32_t delay) {
@@ -61,7 +63,7 @@ TEST(LeadControl, GoesBackWhenTheDelayIsAboveWhatIsAllowed) {
   EXPECT_TRUE(reported.Delay(1));
   EXPECT_TRUE(reported.Delay(2.9));
   EXPECT_EQ(control.lead(), (Lead{1, 2}));
-  EXPECT_FALSE(reported.Delay(3.5)) << "allowed, but with no room for more";
+  EXPECT_FALSE(reported.Delay(4.1)) << "no room for more";
   EXPECT_FALSE(reported.Delay(4.9)) << "a mean of few pushes is not exact";
   EXPECT_TRUE(reported.Delay(5.1));
   EXPECT_TRUE(reported.Delay(5.1));
@@ -69,6 +71,27 @@ TEST(LeadControl, GoesBackWhenTheDelayIsAboveWhatIsAllowed) {
   EXPECT_EQ(control.lead(), kWaiting);
   EXPECT_FALSE(reported.Delay(9)) << "what remains is others'";
   EXPECT_EQ(control.lead(), kWaiting);
+}
+
+// Both on two cores: a worker that works ahead beside one that waits made each step take a fifth more time.
+TEST(LeadControl, AWorkerThatWasAloneWaitsAndMeasuresAgainOnceOthersCome) {
+  LeadControl control(Bounds(2, 4, 2));
+  Reported reported(&control);
+  EXPECT_TRUE(reported.Delay(0));
+  EXPECT_TRUE(reported.Delay(1));
+  EXPECT_FALSE(reported.Delay(2.1, 0.2)) << "as good as alone";
+  EXPECT_TRUE(reported.Delay(1.2, 0.6));
+  EXPECT_EQ(control.lead(), kWaiting);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(reported.Delay(1, 1));
+  EXPECT_EQ(control.lead(), kWaiting);
+}
+
+TEST(LeadControl, OneThatHasMeasuredBesideOthersWorksAheadThoughTheyAreThere) {
+  LeadControl control(Bounds(2, 4, 8));
+  Reported reported(&control);
+  EXPECT_TRUE(reported.Delay(1, 1));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(reported.Delay(3, 2)) << i;
+  EXPECT_EQ(control.lead(), (Lead{2, 4}));
 }
 
 TEST(LeadControl, TriesALevelThatWasTooHighEverLessOften) {
@@ -108,8 +131,8 @@ TEST(LeadControl, StaysWithinTheConfiguredBounds) {
 
 TEST(LeadControl, DecidesAfterEnoughPushesOnly) {
   LeadControl control(Bounds(2, 4, 10));
-  EXPECT_FALSE(control.Update(LeadControl::kPushesPerDecision - 1, 0));
-  EXPECT_TRUE(control.Update(LeadControl::kPushesPerDecision, 0));
+  EXPECT_FALSE(control.Update(LeadControl::kPushesPerDecision - 1, 0, 0));
+  EXPECT_TRUE(control.Update(LeadControl::kPushesPerDecision, 0, 0));
 }
 
 TEST(LeadControl, WaitsForEachPushIfNoDelayIsAllowed) {

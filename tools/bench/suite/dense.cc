@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "tools/bench/harness/stats.h"
 #include "tools/bench/load/client_load.h"
@@ -33,7 +34,9 @@ std::vector<Case> CasesOf(const Options& options, uint64_t bytes) {
   if (bytes == 64) return {{ClientOperation::kPull, 1, 1}, {ClientOperation::kPush, 1, 1}};
   std::vector<Case> cases;
   for (const auto operation : {ClientOperation::kPush, ClientOperation::kPull, ClientOperation::kPushPull}) {
-    for (const uint32_t depth : {1u, 8u}) cases.push_back({operation, depth, 1});
+    // A client that pushes more waits for the acknowledgements, which it would take itself.
+    const uint32_t deep = static_cast<uint32_t>(std::min<uint64_t>(8, limits::kPushBytesInFlightMax / bytes));
+    for (const uint32_t depth : {1u, deep}) cases.push_back({operation, depth, 1});
     if (options.quick || bytes >= kLarge) continue;
     for (const uint32_t clients : {2u, 4u}) cases.push_back({operation, 8, clients});
   }
