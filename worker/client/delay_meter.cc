@@ -14,7 +14,8 @@ void DelayMeter::Record(ShardId shard, Version version) {
   MutexLock lock(&mu_);
   std::vector<Version>& own = own_[shard];
   if (own.size() >= 2 * kOwnVersionsMax) own.erase(own.begin(), own.begin() + kOwnVersionsMax);
-  const auto at = std::lower_bound(own.begin(), own.end(), version);
+  // Nearly always the newest.
+  const auto at = own.empty() || own.back() < version ? own.end() : std::lower_bound(own.begin(), own.end(), version);
   if (at == own.end() || *at != version) own.insert(at, version);
 }
 
@@ -30,9 +31,10 @@ std::optional<Delay> DelayMeter::Measure(std::span<const ShardId> of, std::span<
     ++shards;
     // The answer to a duplicate may be older than a reading.
     if (push->version <= read[shard] + push->messages) continue;
-    const std::vector<Version>& versions = own_[shard];
-    const auto ours = static_cast<uint64_t>(std::upper_bound(versions.begin(), versions.end(), push->version) -
-                                            std::upper_bound(versions.begin(), versions.end(), read[shard]));
+    uint64_t ours = 0;
+    for (auto version = own_[shard].rbegin(); version != own_[shard].rend() && *version > read[shard]; ++version) {
+      ours += *version <= push->version;
+    }
     all += push->version - read[shard] - push->messages;
     own += ours - std::min<uint64_t>(ours, push->messages);
   }

@@ -63,7 +63,7 @@ TEST(LeadControl, GoesBackWhenTheDelayIsAboveWhatIsAllowed) {
   EXPECT_TRUE(reported.Delay(1));
   EXPECT_TRUE(reported.Delay(2.9));
   EXPECT_EQ(control.lead(), (Lead{1, 2}));
-  EXPECT_FALSE(reported.Delay(4.1)) << "no room for more";
+  EXPECT_FALSE(reported.Delay(4.6)) << "no room for more";
   EXPECT_FALSE(reported.Delay(4.9)) << "a mean of few pushes is not exact";
   EXPECT_TRUE(reported.Delay(5.1));
   EXPECT_TRUE(reported.Delay(5.1));
@@ -79,7 +79,7 @@ TEST(LeadControl, AWorkerThatWasAloneWaitsAndMeasuresAgainOnceOthersCome) {
   Reported reported(&control);
   EXPECT_TRUE(reported.Delay(0));
   EXPECT_TRUE(reported.Delay(1));
-  EXPECT_FALSE(reported.Delay(2.1, 0.2)) << "as good as alone";
+  EXPECT_FALSE(reported.Delay(2.3, 0.2)) << "as good as alone";
   EXPECT_TRUE(reported.Delay(1.2, 0.6));
   EXPECT_EQ(control.lead(), kWaiting);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(reported.Delay(1, 1));
