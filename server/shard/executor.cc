@@ -58,8 +58,7 @@ bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
       running_ = true;
       return false;
     }
-    queue_.push_back({std::move(*message), NowNs()});
-    queue_length_max_ = std::max(queue_length_max_, queue_.size());
+    Queue(message);
     wakes = idle;
     if (wakes) NeedThread();
   }
@@ -75,9 +74,13 @@ bool Executor::LeaveOrHelp(Message* message, std::deque<Queued>* waiting) {
     waiting->swap(queue_);
     return false;
   }
+  Queue(message);
+  return true;
+}
+
+void Executor::Queue(Message* message) {
   queue_.push_back({std::move(*message), NowNs()});
   queue_length_max_ = std::max(queue_length_max_, queue_.size());
-  return true;
 }
 
 void Executor::Run(std::deque<Queued>* batch) {

@@ -69,6 +69,7 @@ class Executor {
   // Queues `message` for the executor's thread if another thread runs messages, or too many wait. If not, the caller is
   // to run those that waited, which it gets, and its own.
   bool LeaveOrHelp(Message* message, std::deque<Queued>* waiting);
+  void Queue(Message* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs queued messages, and counts them.
   void Run(std::deque<Queued>* batch);
   // The caller has run its message. What came meanwhile is left to the thread or, until `help_until_ns`, run.

@@ -54,7 +54,7 @@ bool LeadControl::Update(uint64_t acknowledged, double delay_sum, double others_
   const Lead before = lead_;
   if (level_ == kWaits) {
     began_alone_ = others < kAloneMax;
-  } else if (began_alone_ && others > kCompanyMin && level_min_ == kWaits) {
+  } else if (began_alone_ && others > kCompanyMin) {
     level_ = kWaits;
     lead_ = LeadAt(level_);
     Rest();

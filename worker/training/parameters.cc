@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -209,12 +208,12 @@ absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::v
                      [answer](absl::Status status, ShardVersions versions, uint64_t steps) {
                        answer.Set({std::move(status), std::move(versions), steps});
                      });
-  const Read values = answer.Await();
+  Read values = answer.Await();
   steps_ = values.steps;
   if (!values.status.ok()) return Annotate(values.status, "pulling dense parameters");
   ++pulls_;
   EndRead(values.versions);
-  return values.versions;
+  return std::move(values.versions);
 }
 
 std::vector<DensePull> Parameters::BeginRead() {

@@ -6,12 +6,10 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/awaited.h"
 #include "common/base/check.h"
-#include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -279,7 +277,8 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
-  if (lead_.Update(counts.acknowledged, counts.delay_sum, counts.staleness_sum)) LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
+  if (lead_.Update(counts.acknowledged, counts.delay_sum, counts.staleness_sum))
+    LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
   const StepCounts step = {
       steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
       counts.delay_sum, stages_};
@@ -409,7 +408,7 @@ absl::Status Trainer::PushAndRead(BatchPipeline* pipeline, std::span<const Dense
   absl::Status status = context_.client->PushPull(OriginOf(computed_), dense, rows, computed_.read_versions,
                                                   context_.parameters->BeginRead(),
                                                   next.has_value() ? next->pulls : std::vector<RowPull>(),
-                                                  [answer, pushed](const PushResult& result, ShardVersions versions) {
+                                                  [answer, &pushed](const PushResult& result, ShardVersions versions) {
                                                     pushed(result);
                                                     answer.Set({result.status, std::move(versions)});
                                                   });
