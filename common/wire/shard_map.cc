@@ -41,6 +41,8 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   map.lost_.assign(route.lost().begin(), route.lost().end());
   map.handovers_.assign(route.handovers().begin(), route.handovers().end());
   if (absl::Status status = map.Check(); !status.ok()) return status;
+  map.shards_of_.resize(map.servers_.size());
+  for (ShardId shard = 0; shard < map.owners_.size(); ++shard) map.shards_of_[map.owners_[shard]].push_back(shard);
   return map;
 }
 
@@ -76,14 +78,6 @@ absl::Status ShardMap::Check() const {
     }
   }
   return absl::OkStatus();
-}
-
-std::vector<ShardId> ShardMap::ShardsOf(uint32_t server) const {
-  std::vector<ShardId> shards;
-  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
-    if (owners_[shard] == server) shards.push_back(shard);
-  }
-  return shards;
 }
 
 std::vector<ShardId> ShardMap::LostBy(uint32_t server) const {

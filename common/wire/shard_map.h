@@ -85,7 +85,7 @@ class ShardMap {
   // Its socket for processes of its own machine (common/rpc/local_socket.h); empty: it has none.
   const std::string& LocalSocketOf(uint32_t server) const { return servers_[server].local_socket; }
   // The shards of `server`, ascending.
-  std::vector<ShardId> ShardsOf(uint32_t server) const;
+  const std::vector<ShardId>& ShardsOf(uint32_t server) const { return shards_of_[server]; }
   // Those of them that are lost.
   std::vector<ShardId> LostBy(uint32_t server) const;
   // The shards that `server` follows, ascending.
@@ -109,6 +109,7 @@ class ShardMap {
   std::vector<bool> lost_;
   std::vector<uint64_t> handovers_;
   std::vector<Server> servers_;
+  std::vector<std::vector<ShardId>> shards_of_;  // By server.
 };
 
 // The owners of a fresh cluster: shard s on server s mod servers.

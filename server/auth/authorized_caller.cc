@@ -20,7 +20,7 @@ constexpr char kPushPull[] = "/lodestone.v1.ParameterServer/PushPull";
 constexpr char kSubscribe[] = "/lodestone.v1.ParameterServer/Subscribe";
 constexpr char kEnsureTables[] = "/lodestone.v1.ParameterServer/EnsureTables";
 
-// Calls `check` once for each table of `parts`, unless all are open to `grant`. They come in runs of one shard's.
+// Calls `check` once for each table of `parts`, unless all are open to `grant`.
 template <typename Check>
 absl::Status CheckTables(const Grant& grant, const Parts& parts, Check check) {
   if (!grant.limits_tables()) return absl::OkStatus();

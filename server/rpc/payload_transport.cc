@@ -11,6 +11,7 @@ void AnswerRoute::Complete(v1::Answer* answer, std::vector<grpc::Slice>* values)
   answer->set_id(id_);
   answer->set_keys(keys_);
   answer->set_shared_memory(shared_memory_);
+  answer->set_takes_several_shards(true);
   if (answer->code() == 0) answer->set_shared_bytes(room_.Put(values));
   answer->set_payload_bytes(SizeOf(*values));
 }

@@ -139,23 +139,28 @@ void PullPath::PrepareAnswer(Call* call) {
   call->block_parts.resize(services_.shards->executors().size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
-    v1::Part* out = header.add_parts();
-    out->set_shard(view.shard);
-    out->set_table(view.table->id());
+    v1::Part* out = nullptr;  // Null: the answer is brief.
+    if (!call->header.brief()) {
+      out = header.add_parts();
+      out->set_shard(view.shard);
+      out->set_table(view.table->id());
+    }
     header.add_shard_versions(0);
     if (call->has_steps) header.add_steps(0);
     if (view.table->is_dense()) {
       const size_t slice = payload.size();
       payload.resize(slice + view.blocks.size());
-      out->mutable_blocks()->Assign(view.blocks.begin(), view.blocks.end());
-      out->mutable_block_versions()->Resize(static_cast<int>(view.blocks.size()), 0);
+      if (out != nullptr) {
+        out->mutable_blocks()->Assign(view.blocks.begin(), view.blocks.end());
+        out->mutable_block_versions()->Resize(static_cast<int>(view.blocks.size()), 0);
+      }
       if (call->in_turn) {
         call->block_parts[services_.shards->ExecutorOf(view.shard)].push_back({i, slice});
       } else {
         ReadBlocks(call, i, slice);
       }
     } else {
-      out->set_row_count(static_cast<uint32_t>(view.row_count));
+      if (out != nullptr) out->set_row_count(static_cast<uint32_t>(view.row_count));
       if (call->row_runs.empty() || call->row_runs.back().slice + 1 != payload.size()) {
         call->row_runs.push_back({payload.size(), call->row_values});
         payload.emplace_back();
@@ -238,16 +243,18 @@ void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status
 
 void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {
   const PartView& view = call->views[part];
-  v1::Part* const out = call->values.header.mutable_parts(static_cast<int>(part));
+  v1::PullResponse& header = call->values.header;
   Version newest = services_.shards->VersionOf(view.shard);
   for (size_t i = 0; i < view.blocks.size(); ++i) {
     DenseTable::BlockValue value = view.dense->Read(view.blocks[i]);
-    out->set_block_versions(static_cast<int>(i), value.version);
+    if (!call->header.brief()) {
+      header.mutable_parts(static_cast<int>(part))->set_block_versions(static_cast<int>(i), value.version);
+    }
     newest = std::max(newest, value.version);  // A push may be applied meanwhile.
     const size_t bytes = value.values->size_bytes();
     call->values.payload[slice + i] = SliceOf(std::move(value.values), bytes);
   }
-  call->values.header.set_shard_versions(static_cast<int>(part), newest);
+  header.set_shard_versions(static_cast<int>(part), newest);
   services_.shards->loads().CountBlockPull(view.shard, view.values * sizeof(float));
 }
 

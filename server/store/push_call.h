@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/parameter_server.pb.h"
@@ -25,7 +26,7 @@ namespace lodestone::server {
 struct ShardPush {
   Shard* shard = nullptr;
   size_t executor = 0;  // The shard's.
-  std::vector<PartView> parts;
+  absl::InlinedVector<PartView, 1> parts;
   absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
   // Where it was asked (push_admission.h): whether the shard has applied it before, and what each part's new rows take.
   bool duplicate = false;

@@ -10,6 +10,7 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/part.h"
 #include "server/shard/part_view.h"
 #include "server/shard/shard.h"
 #include "server/shard/spread.h"
@@ -38,6 +39,19 @@ HistogramMetric push_queue_metric(kPushStage, kPushStages, {{"stage", "queue"}})
 HistogramMetric push_apply_metric(kPushStage, kPushStages, {{"stage", "apply"}});
 HistogramMetric push_commit_metric(kPushStage, kPushStages, {{"stage", "commit"}});
 
+// Adds what a view shows of `part`, which may be of several shards.
+void AddPart(const v1::Part& part, const PartView& view, v1::LoggedPush* push) {
+  v1::Part& logged = *push->add_parts();
+  if (part.shards_size() == 0) {
+    logged = part;
+    return;
+  }
+  logged.set_shard(view.shard);
+  logged.set_table(part.table());
+  logged.set_row_count(static_cast<uint32_t>(view.row_count));
+  logged.set_more(part.more());
+}
+
 // The log record of one shard's share of a push: `parts` of `header`.
 ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartView> parts, const Evictions& evictions) {
   ShardLog::Record record;
@@ -51,7 +65,7 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
     push.set_sequence(next.fetch_add(1, std::memory_order_relaxed));
   }
   for (const PartView& part : parts) {
-    *push.add_parts() = header.parts(part.index);
+    AddPart(header.parts(part.index), part, &push);
     if (!part.takes_new && absl::c_find(push.full_tables(), part.table->id()) == push.full_tables().end()) {
       push.add_full_tables(part.table->id());
     }
@@ -112,7 +126,11 @@ absl::Status PushPath::CheckTaken(const v1::PushRequest& header, int64_t now_ms)
   LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
   LODESTONE_RETURN_IF_ERROR(gate_->CheckServing());
   for (const v1::Part& part : header.parts()) {
-    if (part.shard() < shards_->size() && !shards_->Owns(part.shard())) return NotOwned(part.shard());
+    absl::Status status;
+    ForEachShard(part, [&](ShardId shard, uint32_t) {
+      if (status.ok() && shard < shards_->size() && !shards_->Owns(shard)) status = NotOwned(shard);
+    });
+    LODESTONE_RETURN_IF_ERROR(status);
   }
   LODESTONE_RETURN_IF_ERROR(sessions_->Push(header.worker_incarnation(), header.sequence(), header.clock(), now_ms));
   return log_->health();
@@ -128,6 +146,8 @@ absl::Status PushPath::Prepare(PushCall* call) {
                                        call->payload.key_bytes(), *map, shards_->roles()));
   LODESTONE_RETURN_IF_ERROR(CheckContribution(views, header));
   absl::flat_hash_map<ShardId, size_t> group_of;
+  group_of.reserve(views.size());
+  call->shards.reserve(views.size());
   absl::flat_hash_map<Table*, size_t> place_of;
   for (const PartView& view : views) {
     const auto [place, is_first] = place_of.try_emplace(view.table, call->tables.size());
@@ -258,11 +278,18 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
     if (!push.result.ok()) {
       return RefuseCall(call, push.result.status());
     }
-    v1::PushResponse::ShardResult* out = response.add_shards();
-    out->set_shard(push.shard->id());
-    out->set_version(push.result->version);
-    out->set_duplicate(push.result->duplicate);
-    out->set_late(push.result->late);
+    if (call->header.brief()) {
+      const auto place = static_cast<uint32_t>(response.versions_size());
+      response.add_versions(push.result->version);
+      if (push.result->duplicate) response.add_duplicates(place);
+      if (push.result->late) response.add_late(place);
+    } else {
+      v1::PushResponse::ShardResult* out = response.add_shards();
+      out->set_shard(push.shard->id());
+      out->set_version(push.result->version);
+      out->set_duplicate(push.result->duplicate);
+      out->set_late(push.result->late);
+    }
     applied |= !push.result->duplicate;
   }
   Observe(*call, last);  // Before it is counted: what is counted has been observed.

@@ -9,6 +9,7 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/wire/message.h"
+#include "common/wire/part.h"
 #include "common/wire/shard_map.h"
 #include "server/optimizer/clipping.h"
 #include "server/shard/shard_steps.h"
@@ -27,14 +28,29 @@ absl::StatusOr<const TableEntry*> FindTable(int index, const v1::Part& part, con
   return absl::NotFoundError(absl::StrCat("part ", index, ": unknown table id ", part.table()));
 }
 
-// Fills all of `view` but `dense` and the pointers into the payload; `bytes` is what the part takes of it.
-absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const TableEntry& entry, PartView* view,
-                        uint64_t* bytes) {
+// INVALID_ARGUMENT if the shards of a part that is of several contradict what else it says.
+absl::Status CheckShards(int index, const v1::Part& part, const Table& table) {
+  if (part.shards_size() != part.row_counts_size()) {
+    return Invalid(index, table.name(),
+                   absl::StrCat("has ", part.shards_size(), " shards and ", part.row_counts_size(), " row counts"));
+  }
+  if (part.shards_size() == 0) return absl::OkStatus();
+  if (table.is_dense()) return Invalid(index, table.name(), "is a dense table, but the part is of several shards");
+  if (part.shard() > 0 || part.row_count() > 0) {
+    return Invalid(index, table.name(), "the part is of several shards, and has a shard or a row_count beside them");
+  }
+  return absl::OkStatus();
+}
+
+// Fills all of `view` but `dense` and the pointers into the payload, for the `row_count` rows that `part` has of
+// `shard`, or its blocks.
+absl::Status ViewHeader(int index, const v1::Part& part, ShardId shard, uint32_t row_count, const TableEntry& entry,
+                        PartView* view) {
   const Table& table = *entry.table;
   view->table = entry.table.get();
   view->guard = entry.guard != nullptr && entry.guard->on() ? entry.guard.get() : nullptr;
   view->index = index;
-  view->shard = part.shard();
+  view->shard = shard;
   view->last_for_ps = part.more() == v1::Part::NOTHING;
   view->last_for_shard = part.more() != v1::Part::FOR_SHARD;
   if (part.block_versions_size() > 0 || part.evicted_count() > 0) {
@@ -42,12 +58,11 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
   }
   if (!table.is_dense()) {
     if (part.blocks_size() > 0) return Invalid(index, table.name(), "is an embedding table, but the part has blocks");
-    view->row_count = part.row_count();
-    view->values = uint64_t{part.row_count()} * table.dim();
-    *bytes = view->row_count * sizeof(Key) + (kind == PartKind::kPush ? view->values * sizeof(float) : 0);
+    view->row_count = row_count;
+    view->values = uint64_t{row_count} * table.dim();
     return absl::OkStatus();
   }
-  if (part.row_count() > 0) return Invalid(index, table.name(), "is a dense table, but the part has rows");
+  if (row_count > 0) return Invalid(index, table.name(), "is a dense table, but the part has rows");
   view->blocks = {part.blocks().data(), static_cast<size_t>(part.blocks_size())};
   for (size_t i = 0; i < view->blocks.size(); ++i) {
     const BlockIndex block = view->blocks[i];
@@ -56,32 +71,63 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
                      absl::StrCat("block ", block, " of a table with ", table.layout().block_count(), " blocks"));
     }
     if (i > 0 && block <= view->blocks[i - 1]) return Invalid(index, table.name(), "blocks are not ascending");
-    if (ShardOfBlock(table.id(), block, table.shards()) != part.shard()) {
-      return Invalid(index, table.name(), absl::StrCat("block ", block, " is not on shard ", part.shard()));
+    if (ShardOfBlock(table.id(), block, table.shards()) != shard) {
+      return Invalid(index, table.name(), absl::StrCat("block ", block, " is not on shard ", shard));
     }
     view->values += table.layout().ElementsOf(block);
   }
-  *bytes = kind == PartKind::kPush ? view->values * sizeof(float) : 0;
   return absl::OkStatus();
 }
 
-// Points `view` at its share, of which `needed` bytes are keys and gradients, and takes that off `payload` and `keys`,
-// which are the same if there is no list of keys.
-absl::Status TakeBytes(uint64_t needed, ByteView* payload, ByteView* keys, PartView* view) {
-  const uint64_t key_bytes = view->row_count * sizeof(Key);
-  const uint64_t of_payload = keys == payload ? needed : needed - key_bytes;
+// Bytes that a part takes: of keys, and of values, which only a push has.
+struct PartBytes {
+  uint64_t keys = 0;
+  uint64_t values = 0;
+
+  void Add(PartKind kind, const PartView& view) {
+    keys += view.row_count * sizeof(Key);
+    if (kind == PartKind::kPush) values += view.values * sizeof(float);
+  }
+};
+
+// Points `views`, those of one part, at their shares, and takes these off `payload` and `keys`, which are the same if
+// there is no list of keys.
+absl::Status TakeBytes(PartKind kind, std::span<PartView> views, ByteView* payload, ByteView* keys) {
+  PartBytes bytes;
+  for (const PartView& view : views) bytes.Add(kind, view);
+  const PartView& first = views.front();
+  const uint64_t of_payload = keys == payload ? bytes.keys + bytes.values : bytes.values;
   if (of_payload > payload->size()) {
-    return Invalid(view->index, view->table->name(),
+    return Invalid(first.index, first.table->name(),
                    absl::StrCat("needs ", of_payload, " bytes of payload, but ", payload->size(), " are left"));
   }
-  if (key_bytes > keys->size()) {
-    return Invalid(
-        view->index, view->table->name(),
-        absl::StrCat("has ", view->row_count, " rows, but the list of keys has ", keys->size() / sizeof(Key), " left"));
+  if (bytes.keys > keys->size()) {
+    return Invalid(first.index, first.table->name(),
+                   absl::StrCat("has ", bytes.keys / sizeof(Key), " rows, but the list of keys has ",
+                                keys->size() / sizeof(Key), " left"));
   }
-  view->keys = keys->Take(key_bytes);
-  view->gradients = payload->Take(needed - key_bytes);
+  ByteView part_keys = keys->Take(bytes.keys);
+  ByteView part_values = payload->Take(bytes.values);
+  for (PartView& view : views) {
+    view.keys = part_keys.Take(view.row_count * sizeof(Key));
+    if (kind == PartKind::kPush) view.gradients = part_values.Take(view.values * sizeof(float));
+  }
   return absl::OkStatus();
+}
+
+// The shards of a part must have the role `least`, or a greater one.
+absl::Status CheckRoles(PartKind kind, int index, const v1::Part& part, const ShardRoles& roles, ShardRole least) {
+  absl::Status status;
+  ForEachShard(part, [&](ShardId shard, uint32_t) {
+    if (!status.ok()) return;
+    if (shard >= roles.shards()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("part ", index, ": there is no shard ", shard, " of ", roles.shards()));
+    } else if (roles.Of(shard) < least && !(kind == PartKind::kPull && Planted(Defect::kStaleOwnerAnswers))) {
+      status = Annotate(NotOwned(shard), absl::StrCat("part ", index));
+    }
+  });
+  return status;
 }
 
 absl::Status CheckKeys(const PartView& view) {
@@ -113,18 +159,20 @@ size_t FirstBadGradient(const PartView& view) {
 }  // namespace
 
 absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables, size_t* keys) {
-  uint64_t total = 0;
-  uint64_t key_bytes = 0;
+  PartBytes total;
   for (int i = 0; i < parts.size(); ++i) {
-    PartView view;
-    uint64_t bytes = 0;
     LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
-    LODESTONE_RETURN_IF_ERROR(ViewHeader(PartKind::kPush, i, parts[i], *entry, &view, &bytes));
-    total += bytes;
-    key_bytes += view.row_count * sizeof(Key);
+    LODESTONE_RETURN_IF_ERROR(CheckShards(i, parts[i], *entry->table));
+    absl::Status status;
+    ForEachShard(parts[i], [&](ShardId shard, uint32_t row_count) {
+      PartView view;
+      status.Update(ViewHeader(i, parts[i], shard, row_count, *entry, &view));
+      total.Add(PartKind::kPush, view);
+    });
+    LODESTONE_RETURN_IF_ERROR(status);
   }
-  if (keys != nullptr) *keys = key_bytes;
-  return total;
+  if (keys != nullptr) *keys = total.keys;
+  return total.keys + total.values;
 }
 
 absl::Status NotOwned(ShardId shard) {
@@ -134,37 +182,40 @@ absl::Status NotOwned(ShardId shard) {
 absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
                                                 std::optional<ByteView> keys, const TableMap& tables,
                                                 const ShardRoles& roles, ShardRole least) {
-  if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
+  size_t count = 0;
+  for (const v1::Part& part : parts) count += ShardCount(part);
+  if (count > limits::kMessagePartsMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
+        absl::StrCat(count, " parts in one message; the limit is ", limits::kMessagePartsMax));
   }
-  std::vector<PartView> views(parts.size());
+  std::vector<PartView> views(count);
   const size_t payload_size = payload.size();
   ByteView* const keys_at = keys.has_value() ? &*keys : &payload;
   uint64_t answer_bytes = 0;
+  size_t begin = 0;  // Of the part's views.
   for (int i = 0; i < parts.size(); ++i) {
-    PartView& view = views[i];
-    if (parts[i].shard() >= roles.shards()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", i, ": there is no shard ", parts[i].shard(), " of ", roles.shards()));
-    }
-    const bool stale = kind == PartKind::kPull && Planted(Defect::kStaleOwnerAnswers);
-    if (roles.Of(parts[i].shard()) < least && !stale)
-      return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
-    uint64_t part_bytes = 0;
+    LODESTONE_RETURN_IF_ERROR(CheckRoles(kind, i, parts[i], roles, least));
     LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
-    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], *entry, &view, &part_bytes));
-    if (view.shard < entry->dense.size()) view.dense = entry->dense[view.shard];
-    LODESTONE_RETURN_IF_ERROR(TakeBytes(part_bytes, &payload, keys_at, &view));
-    if (kind == PartKind::kPull) {
-      answer_bytes += view.values * sizeof(float);
-      if (answer_bytes > limits::kPullBytesMax) {
-        return Invalid(i, view.table->name(),
-                       absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
-                                    " bytes; pull in several calls"));
-      }
+    LODESTONE_RETURN_IF_ERROR(CheckShards(i, parts[i], *entry->table));
+    const std::span<PartView> part = std::span(views).subspan(begin, ShardCount(parts[i]));
+    begin += part.size();
+    absl::Status status;
+    PartView* view = part.data();
+    ForEachShard(parts[i], [&](ShardId shard, uint32_t row_count) {
+      status.Update(ViewHeader(i, parts[i], shard, row_count, *entry, view));
+      if (shard < entry->dense.size()) view->dense = entry->dense[shard];
+      answer_bytes += view->values * sizeof(float);
+      ++view;
+    });
+    LODESTONE_RETURN_IF_ERROR(status);
+    LODESTONE_RETURN_IF_ERROR(TakeBytes(kind, part, &payload, keys_at));
+    if (kind == PartKind::kPull && answer_bytes > limits::kPullBytesMax) {
+      return Invalid(i, entry->table->name(),
+                     absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
+                                  " bytes; pull in several calls"));
     }
-    if (!view.table->is_dense()) LODESTONE_RETURN_IF_ERROR(CheckKeys(view));
+    if (entry->table->is_dense()) continue;
+    for (const PartView& rows : part) LODESTONE_RETURN_IF_ERROR(CheckKeys(rows));
   }
   if (keys.has_value() && !keys->empty()) {
     return absl::InvalidArgumentError(

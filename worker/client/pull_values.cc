@@ -38,18 +38,20 @@ absl::Status CheckPart(const v1::Part& part, const ShardMessage::Part& asked) {
 }
 
 absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const ShardMessage& message) {
-  if (response.parts_size() != message.parts.size() || response.shard_versions_size() != message.parts.size()) {
+  const auto parts = static_cast<int>(message.parts.size());
+  const bool brief = response.parts_size() == 0;
+  if ((!brief && response.parts_size() != parts) || response.shard_versions_size() != parts) {
     return absl::InternalError(absl::StrCat("the answer has ", response.parts_size(), " parts and ",
-                                            response.shard_versions_size(), " shard versions, asked were ",
-                                            message.parts.size(), " parts"));
+                                            response.shard_versions_size(), " shard versions, asked were ", parts,
+                                            " parts"));
   }
-  if (response.steps_size() != 0 && response.steps_size() != response.parts_size()) {
-    return absl::InternalError(absl::StrCat("the answer has the steps of ", response.steps_size(), " parts, and ",
-                                            response.parts_size(), " parts"));
+  if (response.steps_size() != 0 && response.steps_size() != parts) {
+    return absl::InternalError(
+        absl::StrCat("the answer has the steps of ", response.steps_size(), " parts, and ", parts, " parts"));
   }
   size_t size = 0;
-  for (size_t i = 0; i < message.parts.size(); ++i) {
-    LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
+  for (int i = 0; i < parts; ++i) {
+    if (!brief) LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
     size += message.parts[i].ValueCount() * sizeof(float);
   }
   if (payload.size() != size) {
@@ -111,11 +113,14 @@ CallPayload PullValues::MakePayload(const ShardMessage& message) const {
 
 size_t PullValues::AddSizes(const ShardMessage& message, CallPayload* payload) const {
   size_t key_bytes = 0;
-  payload->parts.reserve(payload->parts.size() + message.parts.size());
-  for (const ShardMessage::Part& part : message.parts) {
-    payload->parts.push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
-    key_bytes += payload->parts.back().key_bytes;
-    payload->answer_bytes += part.ValueCount() * sizeof(float);
+  for (size_t begin = 0, length = 0; begin < message.parts.size(); begin += length) {
+    length = RunLength(message.parts, begin);
+    CallPayload::PartSizes& sizes = payload->parts.emplace_back();
+    for (const ShardMessage::Part& part : std::span(message.parts).subspan(begin, length)) {
+      if (!part.dense) sizes.key_bytes += part.items.size() * sizeof(Key);
+      payload->answer_bytes += part.ValueCount() * sizeof(float);
+    }
+    key_bytes += sizes.key_bytes;
   }
   return key_bytes;
 }

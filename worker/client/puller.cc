@@ -101,6 +101,7 @@ void Puller::PullSteps(const StepRead& read, std::vector<DensePull> dense, std::
   operation->started_ns = NowNs();
   operation->done = std::move(done);
   operation->header.set_worker_incarnation(servers_.incarnation);
+  operation->header.set_brief(true);
   if (read.steps_min > 0) operation->header.set_steps_min(read.steps_min);
   MessageLimits limits = servers_.limits;
   limits.every_shard = read.every_shard;

@@ -101,12 +101,16 @@ CallPayload MakePushPayload(const ShardMessage& message, std::span<const DenseGr
   CallPayload payload;
   size_t copied = 0;
   size_t key_bytes = 0;
-  payload.parts.reserve(message.parts.size() + (rider == nullptr ? 0 : rider->message.parts.size()));
-  for (const ShardMessage::Part& part : message.parts) {
-    const uint64_t value_bytes = part.ValueCount() * sizeof(float);
-    payload.parts.push_back({part.dense ? 0 : part.items.size() * sizeof(Key), value_bytes});
-    key_bytes += payload.parts.back().key_bytes;
-    if (!part.dense || !dense[part.source].borrowed) copied += value_bytes;
+  for (size_t begin = 0, length = 0; begin < message.parts.size(); begin += length) {
+    length = RunLength(message.parts, begin);
+    CallPayload::PartSizes& sizes = payload.parts.emplace_back();
+    for (const ShardMessage::Part& part : std::span(message.parts).subspan(begin, length)) {
+      const uint64_t value_bytes = part.ValueCount() * sizeof(float);
+      sizes.value_bytes += value_bytes;
+      if (!part.dense) sizes.key_bytes += part.items.size() * sizeof(Key);
+      if (!part.dense || !dense[part.source].borrowed) copied += value_bytes;
+    }
+    key_bytes += sizes.key_bytes;
   }
   if (rider != nullptr) key_bytes += rider->values->AddSizes(rider->message, &payload);
   copied_bytes_metric.Add(key_bytes + copied);

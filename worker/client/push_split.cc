@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/rpc/part_expansion.h"
+
 namespace lodestone::worker {
 namespace {
 
@@ -21,9 +23,11 @@ v1::PushRequest* PushOf(v1::Call* call) {
 
 std::vector<PushSplit> SplitPush(const ShardMap& map, ServerChannel::Request request) {
   // What is left in `request` is what all splits begin with: all but the parts and their payload.
-  google::protobuf::RepeatedPtrField<v1::Part> parts;
-  parts.Swap(PushOf(&request.call)->mutable_parts());
-  const CallPayload payload = std::exchange(request.payload, {});
+  CallPayload payload = std::exchange(request.payload, {});
+  v1::PushRequest* const push = PushOf(&request.call);
+  const std::vector<CallPayload::PartSizes> whole = std::exchange(payload.parts, {});
+  Parts parts = ExpandParts(push->parts(), whole, &payload.parts);
+  push->clear_parts();
   request.epoch = map.epoch();
 
   std::vector<PushSplit> splits;

@@ -11,6 +11,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/part.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/client/payload_metrics.h"
 #include "worker/client/push_pairing.h"
@@ -25,22 +26,63 @@ namespace {
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
                             "From the sending of a push until every server has acknowledged it.");
 
-// INTERNAL if `response` does not name the shards of `request`, in order of first appearance.
-absl::Status CheckAnswer(const v1::PushResponse& response, const v1::PushRequest& request) {
-  int shards = 0;
-  std::optional<ShardId> last;
+// The shards that `request` touches, in order of first appearance.
+std::vector<ShardId> ShardsOf(const v1::PushRequest& request) {
+  std::vector<ShardId> shards;
+  std::vector<bool> seen;  // By shard.
   for (const v1::Part& part : request.parts()) {
-    if (last == part.shard()) continue;
-    last = part.shard();
-    if (shards < response.shards_size() && response.shards(shards).shard() != *last) {
-      return absl::InternalError(
-          absl::StrCat("the answer names shard ", response.shards(shards).shard(), " in the place of shard ", *last));
-    }
-    ++shards;
+    ForEachShard(part, [&](ShardId shard, uint32_t) {
+      if (shard >= seen.size()) seen.resize(shard + 1);
+      if (!seen[shard]) shards.push_back(shard);
+      seen[shard] = true;
+    });
   }
-  if (response.shards_size() == shards) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards));
+  return shards;
+}
+
+// What became of a push on one shard.
+struct Outcome {
+  ShardId shard = 0;
+  Version version = 0;
+  bool duplicate = false;
+  bool late = false;
+};
+
+// The outcomes of `request` on the shards that it touches, each once. INTERNAL if `response` is not one to it.
+absl::StatusOr<std::vector<Outcome>> OutcomesOf(const v1::PushResponse& response, const v1::PushRequest& request) {
+  const std::vector<ShardId> shards = ShardsOf(request);
+  const bool brief = response.versions_size() > 0;
+  const auto count = static_cast<size_t>(brief ? response.versions_size() : response.shards_size());
+  if (count != shards.size()) {
+    return absl::InternalError(absl::StrCat("the answer has ", count, " shards, the push had ", shards.size()));
+  }
+  std::vector<Outcome> outcomes(count);
+  for (int i = 0; i < static_cast<int>(count); ++i) {
+    Outcome& outcome = outcomes[i];
+    outcome.shard = shards[i];
+    if (brief) {
+      outcome.version = response.versions(i);
+      continue;
+    }
+    const v1::PushResponse::ShardResult& result = response.shards(i);
+    if (result.shard() != outcome.shard) {
+      return absl::InternalError(
+          absl::StrCat("the answer names shard ", result.shard(), " in the place of shard ", outcome.shard));
+    }
+    outcome.version = result.version();
+    outcome.duplicate = result.duplicate();
+    outcome.late = result.late();
+  }
+  for (const auto& [places, is] :
+       {std::pair{&response.duplicates(), &Outcome::duplicate}, {&response.late(), &Outcome::late}}) {
+    for (const uint32_t place : *places) {
+      if (place >= count) {
+        return absl::InternalError(absl::StrCat("the answer names the shard in place ", place, " of ", count));
+      }
+      outcomes[place].*is = true;
+    }
+  }
+  return outcomes;
 }
 
 v1::PushRequest* MutablePush(v1::Call* call) {
@@ -76,17 +118,19 @@ struct Pusher::Operation {
     ++messages;
   }
 
-  void Apply(ShardId shard, Version version, bool is_duplicate, bool is_late) {
+  void Apply(std::span<const Outcome> outcomes) {
     MutexLock lock(&mu);
-    duplicate = duplicate && is_duplicate;
-    late = late || is_late;
-    const auto at = std::lower_bound(applied.begin(), applied.end(), shard,
-                                     [](const DelayMeter::Applied& a, ShardId s) { return a.shard < s; });
-    if (at != applied.end() && at->shard == shard) {
-      at->version = std::max(at->version, version);
-      ++at->messages;
-    } else {
-      applied.insert(at, {shard, version});
+    for (const Outcome& outcome : outcomes) {
+      duplicate = duplicate && outcome.duplicate;
+      late = late || outcome.late;
+      const auto at = std::lower_bound(applied.begin(), applied.end(), outcome.shard,
+                                       [](const DelayMeter::Applied& a, ShardId s) { return a.shard < s; });
+      if (at != applied.end() && at->shard == outcome.shard) {
+        at->version = std::max(at->version, outcome.version);
+        ++at->messages;
+      } else {
+        applied.insert(at, {outcome.shard, outcome.version});
+      }
     }
   }
 
@@ -207,15 +251,17 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
     if (pulls) {
       v1::PullRequest& pulled = *request.call.mutable_push_pull()->mutable_pull();
       pulled.set_worker_incarnation(servers_.incarnation);
+      pulled.set_brief(true);
       AddParts(rider.message, pulled.mutable_parts());
     }
     v1::PushRequest& push = *MutablePush(&request.call);
     push.set_worker_incarnation(of_range ? step.range.incarnation : servers_.incarnation);
     push.set_sequence(of_range ? step.sequence : *sequence);
     push.set_clock(step.clock);
+    push.set_brief(true);
     if (step.contribution.has_value()) *push.mutable_contribution() = *step.contribution;
     AddParts(message, push.mutable_parts());
-    for (size_t i = 0; i < message.parts.size(); ++i) {
+    for (int i = 0; i < push.parts_size(); ++i) {
       push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
     }
     Send(std::move(request), {.server = message.server,
@@ -255,18 +301,20 @@ absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call
   const bool both = rider.values != nullptr;
   const v1::Answer& header = answer.header;
   const v1::PushResponse& response = both ? header.push_pull().push() : header.push();
-  absl::Status status = (both ? header.has_push_pull() : header.has_push())
-                            ? CheckAnswer(response, both ? call.push_pull().push() : call.push())
-                            : absl::InternalError("the answer is not one to a push");
+  absl::StatusOr<std::vector<Outcome>> outcomes =
+      (both ? header.has_push_pull() : header.has_push())
+          ? OutcomesOf(response, both ? call.push_pull().push() : call.push())
+          : absl::InternalError("the answer is not one to a push");
+  absl::Status status = outcomes.status();
   if (status.ok() && both) status = rider.values->Take(header.push_pull().pull(), answer.payload, rider.message);
   if (!status.ok()) {
     return Annotate(status, absl::StrCat("push sequence=", in_flight.sequence, " to ",
                                          servers_.channels[in_flight.server]->peer()));
   }
-  for (const auto& result : response.shards()) {
-    if (!result.duplicate()) delays_.Record(result.shard(), result.version());
-    in_flight.operation->Apply(result.shard(), result.version(), result.duplicate(), result.late());
+  for (const Outcome& outcome : *outcomes) {
+    if (!outcome.duplicate) delays_.Record(outcome.shard, outcome.version);
   }
+  in_flight.operation->Apply(*outcomes);
   return absl::OkStatus();
 }
 

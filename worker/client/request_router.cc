@@ -58,11 +58,15 @@ struct Source {
   }
 };
 
+// The room that is made at once for the parts of a message.
+constexpr size_t kPartsReservedMax = 256;
+
 // The messages of one server: appends parts, and begins a new message whenever the last is full.
 class MessageCutter {
  public:
-  MessageCutter(uint32_t server, const MessageLimits& limits, std::vector<ShardMessage>* messages)
-      : server_(server), limits_(limits), messages_(messages) {}
+  // `parts`: how many there will be at most, if none is cut.
+  MessageCutter(uint32_t server, const MessageLimits& limits, size_t parts, std::vector<ShardMessage>* messages)
+      : server_(server), limits_(limits), parts_(parts), messages_(messages) {}
 
   // A message that is full by `bytes_target` gets no more.
   absl::Status Add(ShardId shard, const Source& source, size_t bytes_target) {
@@ -121,6 +125,7 @@ class MessageCutter {
 
   void Begin() {
     messages_->push_back(ShardMessage{server_, {}});
+    messages_->back().parts.reserve(std::min(parts_, kPartsReservedMax));
     bytes_ = kMessageHeaderBytes;
   }
 
@@ -133,6 +138,7 @@ class MessageCutter {
 
   const uint32_t server_;
   const MessageLimits limits_;
+  const size_t parts_;
   std::vector<ShardMessage>* const messages_;
   size_t bytes_ = 0;  // Of the message under way; 0: none.
 };
@@ -183,6 +189,16 @@ std::vector<Source> SortSources(std::span<const Dense> dense, std::span<const Ro
   return sources;
 }
 
+// Orders the parts of each message by source, and those of one source by shard.
+void SortBySource(std::vector<ShardMessage>* messages) {
+  for (ShardMessage& message : *messages) {
+    std::stable_sort(message.parts.begin(), message.parts.end(),
+                     [](const ShardMessage::Part& a, const ShardMessage::Part& b) {
+                       return std::pair(!a.dense, a.source) < std::pair(!b.dense, b.source);
+                     });
+  }
+}
+
 // Says of each part what later messages of the push have. Messages of one server are adjacent.
 void MarkMore(std::vector<ShardMessage>* messages) {
   absl::flat_hash_set<TableId> for_ps;                         // Tables of the server's later messages,
@@ -220,8 +236,9 @@ absl::StatusOr<Routing> RequestRouter::Route(std::span<const Dense> dense, std::
   MessageLimits cut = limits_;
   cut.bytes_target = std::min(limits_.bytes_target, limits_.bytes_max);
   for (uint32_t server = 0; server < map_.servers(); ++server) {
-    MessageCutter cutter(server, cut, &routing.messages);
-    for (ShardId shard : map_.ShardsOf(server)) {
+    const std::vector<ShardId>& shards = map_.ShardsOf(server);
+    MessageCutter cutter(server, cut, shards.size() * sources.size(), &routing.messages);
+    for (const ShardId shard : shards) {
       if (cut.whole_shards) {
         LODESTONE_RETURN_IF_ERROR(cutter.AddWhole(shard, sources));
         continue;
@@ -229,6 +246,7 @@ absl::StatusOr<Routing> RequestRouter::Route(std::span<const Dense> dense, std::
       for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(cutter.Add(shard, source, cut.bytes_target));
     }
   }
+  if (sources.size() > 1) SortBySource(&routing.messages);
   return routing;
 }
 
@@ -270,17 +288,38 @@ std::vector<size_t> ServersInTurn(const std::vector<ShardMessage>& messages) {
   return order;
 }
 
+size_t RunLength(std::span<const ShardMessage::Part> parts, size_t begin) {
+  const ShardMessage::Part& first = parts[begin];
+  size_t end = begin + 1;
+  if (first.dense) return 1;
+  while (end < parts.size() && !parts[end].dense && parts[end].source == first.source &&
+         parts[end].more == first.more) {
+    ++end;
+  }
+  return end - begin;
+}
+
 void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts) {
-  parts->Reserve(parts->size() + static_cast<int>(message.parts.size()));
-  for (const ShardMessage::Part& part : message.parts) {
+  for (size_t begin = 0, length = 0; begin < message.parts.size(); begin += length) {
+    const ShardMessage::Part& first = message.parts[begin];
+    length = RunLength(message.parts, begin);
     v1::Part& proto = *parts->Add();
-    proto.set_shard(part.shard);
-    proto.set_table(part.table->id);
-    if (part.more != v1::Part::NOTHING) proto.set_more(part.more);
-    if (part.dense) {
-      proto.mutable_blocks()->Add(part.items.begin(), part.items.end());
-    } else {
-      proto.set_row_count(static_cast<uint32_t>(part.items.size()));
+    proto.set_table(first.table->id);
+    if (first.more != v1::Part::NOTHING) proto.set_more(first.more);
+    if (length == 1) {
+      proto.set_shard(first.shard);
+      if (first.dense) {
+        proto.mutable_blocks()->Add(first.items.begin(), first.items.end());
+      } else {
+        proto.set_row_count(static_cast<uint32_t>(first.items.size()));
+      }
+      continue;
+    }
+    proto.mutable_shards()->Reserve(static_cast<int>(length));
+    proto.mutable_row_counts()->Reserve(static_cast<int>(length));
+    for (const ShardMessage::Part& part : std::span(message.parts).subspan(begin, length)) {
+      proto.add_shards(part.shard);
+      proto.add_row_counts(static_cast<uint32_t>(part.items.size()));
     }
   }
 }

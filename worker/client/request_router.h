@@ -1,5 +1,5 @@
-// The routing of a push or a pull: splits what it touches into messages of one server each, with the parts of one shard
-// adjacent, none longer than asked for unless a single block or row is.
+// The routing of a push or a pull: splits what it touches into messages of one server each, none longer than asked for
+// unless a single block or row is.
 //
 // Thread safety: pure.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace lodestone::worker {
 
-// What goes to one server in one message, or is asked of it.
+// What goes to one server in one message, or is asked of it. The parts of one source are adjacent.
 struct ShardMessage {
   // One shard's share of one source: some blocks of a dense table, or some of the keys.
   struct Part {
@@ -80,7 +80,10 @@ class RequestRouter {
 // Indices of `messages` such that servers take turns, and those to one server keep their order.
 std::vector<size_t> ServersInTurn(const std::vector<ShardMessage>& messages);
 
-// Appends the descriptions of the message's parts, as its header has them.
+// Number of `parts` from `begin` on that are one part on the wire: rows of one source, which may be of several shards.
+size_t RunLength(std::span<const ShardMessage::Part> parts, size_t begin);
+
+// Appends the descriptions of the message's parts, as its header has them: one for each run.
 void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts);
 
 }  // namespace lodestone::worker

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/limits.h"
 #include "common/base/random.h"
+#include "common/wire/part.h"
 
 namespace lodestone::worker {
 namespace {
@@ -24,7 +25,9 @@ constexpr uint32_t kDoublingsMax = 4;
 std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
   std::set<ShardId> shards;
   const auto add = [&](const auto& request) {
-    for (const v1::Part& part : request.parts()) shards.insert(part.shard());
+    for (const v1::Part& part : request.parts()) {
+      ForEachShard(part, [&](ShardId shard, uint32_t) { shards.insert(shard); });
+    }
   };
   add(call.has_push_pull() ? call.push_pull().push() : call.push());
   add(call.pull());

@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "common/telemetry/metrics.h"
 #include "grpcpp/support/slice.h"
+#include "worker/rpc/part_expansion.h"
 
 namespace lodestone::worker {
 namespace {
@@ -32,7 +33,7 @@ size_t FrameCodec::BytesMax(const CallPayload& payload, v1::Call* call) {
   call->clear_shared_memory();
   call->clear_values();
   call->clear_room();
-  return call->ByteSizeLong() + call->payload_bytes();
+  return call->ByteSizeLong() + call->payload_bytes() + ExpansionBytesMax(*call);
 }
 
 void FrameCodec::Share(const CallPayload& payload, v1::Call* call, Encoding* encoding) {
@@ -40,6 +41,16 @@ void FrameCodec::Share(const CallPayload& payload, v1::Call* call, Encoding* enc
 }
 
 Frame FrameCodec::Encode(uint64_t id, const CallPayload& payload, v1::Call* call, Encoding* encoding) {
+  if (!takes_several_shards_.load(std::memory_order_relaxed) && ExpansionBytesMax(*call) > 0) {
+    v1::Call plain = *call;
+    CallPayload by_shard = payload;
+    ExpandCall(&plain, &by_shard.parts);
+    return EncodeAsItIs(id, by_shard, &plain, encoding);
+  }
+  return EncodeAsItIs(id, payload, call, encoding);
+}
+
+Frame FrameCodec::EncodeAsItIs(uint64_t id, const CallPayload& payload, v1::Call* call, Encoding* encoding) {
   std::vector<grpc::Slice> slices = MessagePayload(payload, call, encoding);
   call->set_id(id);
   call->set_payload_bytes(SizeOf(slices));
@@ -81,6 +92,7 @@ std::vector<grpc::Slice> FrameCodec::MessagePayload(const CallPayload& payload, 
 }
 
 void FrameCodec::Learn(const v1::Answer& answer, const Encoding& encoding) {
+  if (answer.takes_several_shards()) takes_several_shards_.store(true, std::memory_order_relaxed);
   if (encoding.list.count == 0 || answer.keys() == v1::Answer::NO_LIST) return;
   MutexLock lock(&mu_);
   knows_lists_ = true;

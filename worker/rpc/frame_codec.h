@@ -1,5 +1,6 @@
-// The encoding of calls and answers on one stream Exchange. The only place that deals with shared memory and with lists
-// of keys that the ps remembers: a CallPayload becomes a Frame, and an answer gives its payload wherever it lies.
+// The encoding of calls and answers on one stream Exchange. The only place that deals with shared memory, with lists of
+// keys that the ps remembers and with a ps that does not take parts of several shards: a CallPayload becomes a Frame,
+// and an answer gives its payload wherever it lies.
 //
 // Thread-safe. A call goes through Share, Encode, Learn and Decode, in this order.
 #pragma once
@@ -49,10 +50,11 @@ class FrameCodec {
 
   // Copies large values to shared memory, if there is some. Takes time.
   void Share(const CallPayload& payload, v1::Call* call, Encoding* encoding);
-  // The frame of `call` with the id `id`. A list of keys that the ps remembers is not sent.
+  // The frame of `call` with the id `id`. A list of keys that the ps remembers is not sent, and parts of several shards
+  // only to a ps that takes them.
   Frame Encode(uint64_t id, const CallPayload& payload, v1::Call* call, Encoding* encoding);
 
-  // Takes what an answer says of the call's list of keys.
+  // Takes what an answer says of the ps, and of the call's list of keys.
   void Learn(const v1::Answer& answer, const Encoding& encoding);
   // The payload of an answer, from shared memory or from the message. INTERNAL, which the stream must end with, if the
   // answer contradicts itself.
@@ -61,6 +63,7 @@ class FrameCodec {
   static absl::Status StatusOf(const v1::Answer& answer, const Encoding& encoding);
 
  private:
+  Frame EncodeAsItIs(uint64_t id, const CallPayload& payload, v1::Call* call, Encoding* encoding);
   // The payload's bytes that travel in the message; says in `call` where the keys are.
   std::vector<grpc::Slice> MessagePayload(const CallPayload& payload, v1::Call* call, Encoding* encoding);
 
@@ -70,6 +73,8 @@ class FrameCodec {
   bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;  // An answer has shown that the ps knows of lists.
   // Those that the ps should remember.
   KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};
+
+  std::atomic<bool> takes_several_shards_{false};  // An answer has said that the ps takes parts of several.
 };
 
 }  // namespace lodestone::worker

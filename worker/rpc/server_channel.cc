@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/part.h"
 #include "worker/rpc/frame_codec.h"
 
 namespace lodestone::worker {
@@ -28,12 +29,15 @@ CounterMetric retry_metric("lodestone_worker_call_retries_total", "Failed attemp
 // ABORTED, naming shard and owner, if `parts` are not all for `server` by `map`.
 template <typename Parts>
 absl::Status CheckOwner(const Parts& parts, uint32_t server, const ShardMap& map) {
+  absl::Status status;
   for (const v1::Part& part : parts) {
-    if (part.shard() >= map.shards() || map.OwnerOf(part.shard()) == server) continue;
-    return absl::AbortedError(absl::StrCat("shard ", part.shard(), " belongs to ps ", map.OwnerOf(part.shard()),
-                                           " by the shard map of epoch ", map.epoch()));
+    ForEachShard(part, [&](ShardId shard, uint32_t) {
+      if (!status.ok() || shard >= map.shards() || map.OwnerOf(shard) == server) return;
+      status = absl::AbortedError(absl::StrCat("shard ", shard, " belongs to ps ", map.OwnerOf(shard),
+                                               " by the shard map of epoch ", map.epoch()));
+    });
   }
-  return absl::OkStatus();
+  return status;
 }
 
 // ABORTED if `server` must not serve `call` by `map`.
@@ -52,7 +56,9 @@ absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& m
 std::vector<ShardId> ShardsOf(const v1::Call& call) {
   std::set<ShardId> shards;
   const auto add = [&shards](const auto& parts) {
-    for (const v1::Part& part : parts) shards.insert(part.shard());
+    for (const v1::Part& part : parts) {
+      ForEachShard(part, [&](ShardId shard, uint32_t) { shards.insert(shard); });
+    }
   };
   add(call.has_push_pull() ? call.push_pull().push().parts() : call.push().parts());
   add(call.pull().parts());

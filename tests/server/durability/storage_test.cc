@@ -70,6 +70,46 @@ TEST_P(StorageLifeTest, AValueThatFiniteGradientsHaveMadeInfiniteIsServedAndCome
   EXPECT_EQ(Content(StartWell(Killed())), Content(ps));
 }
 
+TEST_P(StorageLifeTest, APartOfSeveralShardsComesBackAsAPartForEach) {
+  std::map<ShardId, std::vector<Key>> by_shard;
+  for (Key key = 0; key < 50; ++key) by_shard[ShardOfKey(key, kShards)].push_back(key);
+  const auto push_rows = [&](const Ps& ps, bool wide) {
+    RequestBuilder<v1::PushRequest> push(kShards);
+    push.header.set_worker_incarnation(kWorker);
+    push.header.set_sequence(1);
+    if (!wide) {
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = 0; key < 50; ++key) rows.emplace_back(key, static_cast<float>(key));
+      push.AddRows(TableIdOf("rows"), kDim, rows, true);
+    } else {
+      v1::Part* const part = push.header.add_parts();
+      part->set_table(TableIdOf("rows"));
+      for (const auto& [shard, keys] : by_shard) {
+        part->add_shards(shard);
+        part->add_row_counts(static_cast<uint32_t>(keys.size()));
+        for (const Key key : keys) push.Append(key);
+      }
+      for (const auto& [shard, keys] : by_shard) {
+        for (const Key key : keys) push.AppendRepeated(static_cast<float>(key), kDim);
+      }
+    }
+    std::latch done(1);
+    ps.store->pushes().Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+      EXPECT_TRUE(response.ok()) << response.status();
+      done.count_down();
+    });
+    done.wait();
+  };
+  const Ps reference = StartWell(MakeConfig("reference"));
+  EnsureTables(reference);
+  push_rows(reference, false);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  push_rows(ps, true);
+  EXPECT_EQ(Content(ps), Content(reference));
+  EXPECT_EQ(Content(StartWell(Killed())), Content(reference));
+}
+
 TEST_P(StorageLifeTest, ManyLivesInARowLoseNothing) {
   const Ps reference = StartWell(MakeConfig("reference"));
   EnsureTables(reference);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
@@ -186,6 +187,105 @@ TEST_F(PartsTest, RefusesAPayloadThatIsShorterOrLongerThanItsParts) {
                                     std::to_string(bytes_.size() - keys_at_) + " are left");
   bytes_.clear();
   EXPECT_EQ(Check(1).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Rows of several shards in one part, and the same in a part for each.
+class SeveralShardsTest : public PartsTest {
+ protected:
+  SeveralShardsTest() {
+    std::map<ShardId, std::vector<Key>> by_shard;
+    for (Key key = 1; key <= 20; ++key) by_shard[ShardOfKey(key, kShards)].push_back(key);
+    parts_.Clear();
+    v1::Part& part = *parts_.Add();
+    part.set_table(rows_);
+    part.set_more(v1::Part::FOR_PS);
+    for (const auto& [shard, keys] : by_shard) {
+      part.add_shards(shard);
+      part.add_row_counts(static_cast<uint32_t>(keys.size()));
+      v1::Part& one = *plain_.Add();
+      one.set_table(rows_);
+      one.set_shard(shard);
+      one.set_row_count(static_cast<uint32_t>(keys.size()));
+      one.set_more(v1::Part::FOR_PS);
+    }
+    bytes_.clear();
+    for (const auto& [shard, keys] : by_shard) {
+      for (const Key key : keys) Append(key);
+    }
+    list_ = bytes_;
+    for (size_t i = 0; i < 20 * kDim; ++i) Append(static_cast<float>(i));
+    values_.assign(bytes_.begin() + list_.size(), bytes_.end());
+  }
+
+  absl::Status Error() const { return View(ByteView(bytes_.data(), bytes_.size())).status(); }
+
+  Parts plain_;
+  std::vector<uint8_t> list_;    // The keys,
+  std::vector<uint8_t> values_;  // and the values.
+};
+
+TEST_F(SeveralShardsTest, IsViewedAsAPartForEach) {
+  const auto expected = ViewParts(PartKind::kPush, plain_, ByteView(values_.data(), values_.size()),
+                                  ByteView(list_.data(), list_.size()), tables_, roles_);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  for (size_t run_bytes = 1; run_bytes <= bytes_.size(); ++run_bytes) {
+    const ByteRuns in_parts(bytes_.data(), bytes_.size(), run_bytes);
+    const ByteRuns after_list(values_.data(), values_.size(), run_bytes);
+    const ByteView list(list_.data(), list_.size());
+    for (const auto& views :
+         {View(in_parts.view()), ViewParts(PartKind::kPush, parts_, after_list.view(), list, tables_, roles_)}) {
+      ASSERT_TRUE(views.ok()) << views.status();
+      ASSERT_EQ(views->size(), expected->size());
+      for (size_t i = 0; i < views->size(); ++i) {
+        EXPECT_EQ((*views)[i].shard, (*expected)[i].shard);
+        EXPECT_EQ((*views)[i].index, 0);
+        EXPECT_EQ((*views)[i].row_count, (*expected)[i].row_count);
+        EXPECT_EQ((*views)[i].values, (*expected)[i].values);
+        EXPECT_EQ(Copy((*views)[i].keys), Copy((*expected)[i].keys));
+        EXPECT_EQ(Copy((*views)[i].gradients), Copy((*expected)[i].gradients));
+        EXPECT_FALSE((*views)[i].last_for_ps);
+        EXPECT_TRUE((*views)[i].last_for_shard);
+      }
+    }
+  }
+  size_t keys = 0;
+  EXPECT_EQ(*PushPayloadBytes(parts_, tables_, &keys), bytes_.size());
+  EXPECT_EQ(keys, list_.size());
+  const auto pulled =
+      ViewParts(PartKind::kPull, parts_, ByteView(list_.data(), list_.size()), std::nullopt, tables_, roles_);
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->size(), expected->size());
+}
+
+TEST_F(SeveralShardsTest, ThatContradictThemselvesAreRefused) {
+  const Parts good = parts_;
+  parts_[0].add_row_counts(0);
+  EXPECT_EQ(Error().message(), "part 0, table `rows`: has 4 shards and 5 row counts");
+  parts_ = good;
+  parts_[0].mutable_row_counts()->RemoveLast();
+  EXPECT_EQ(Error().message(), "part 0, table `rows`: has 4 shards and 3 row counts");
+  EXPECT_FALSE(PushPayloadBytes(parts_, tables_).ok());
+  for (const bool has_shard : {true, false}) {
+    parts_ = good;
+    has_shard ? parts_[0].set_shard(1) : parts_[0].set_row_count(1);
+    EXPECT_EQ(Error().message(),
+              "part 0, table `rows`: the part is of several shards, and has a shard or a row_count beside them");
+  }
+  parts_ = good;
+  parts_[0].set_table(dense_);
+  EXPECT_EQ(Error().message(), "part 0, table `dense`: is a dense table, but the part is of several shards");
+  parts_ = good;
+  parts_[0].set_shards(1, kShards);
+  EXPECT_EQ(Error().message(), "part 0: there is no shard 4 of 4");
+  parts_ = good;
+  parts_[0].set_shards(1, 2);
+  EXPECT_EQ(Error().code(), absl::StatusCode::kInvalidArgument) << "keys of another shard";
+  parts_ = good;
+  parts_[0].set_row_counts(3, UINT32_MAX);
+  EXPECT_EQ(Error().code(), absl::StatusCode::kInvalidArgument);
+  parts_ = good;
+  roles_.Set(2, ShardRole::kFollowing);
+  EXPECT_EQ(Error().code(), absl::StatusCode::kAborted);
 }
 
 }  // namespace

@@ -560,6 +560,80 @@ TEST_F(StoreTest, APullBesidePushesTellsAVersionThatIsNotOlderThanItsValuesAndSh
   pusher.join();
 }
 
+TEST_F(StoreTest, BriefAnswersSayTheSameAndPartsOfSeveralShardsAreSeveral) {
+  Make();
+  const TableId table = Ensure({AddingRows("rows", 2)})->tables(0).id();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 1; key <= 40; ++key) rows.emplace_back(key, static_cast<float>(key));
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return ShardOfKey(a.first, kShards) < ShardOfKey(b.first, kShards);
+  });
+  v1::Part part;  // Of all shards.
+  part.set_table(table);
+  for (const auto& [key, value] : rows) {
+    const ShardId shard = ShardOfKey(key, kShards);
+    if (part.shards_size() == 0 || part.shards(part.shards_size() - 1) != shard) {
+      part.add_shards(shard);
+      part.add_row_counts(0);
+    }
+    part.set_row_counts(part.shards_size() - 1, part.row_counts(part.shards_size() - 1) + 1);
+  }
+  const auto push_all = [&](Sequence sequence, bool brief) {
+    auto push = NewPush(sequence);
+    push.header.set_brief(brief);
+    *push.header.add_parts() = part;
+    for (const auto& [key, value] : rows) push.Append(key);
+    for (const auto& [key, value] : rows) push.AppendRepeated(value, 2);
+    return Push(push);
+  };
+  // Before, one shard has the push with sequence 1.
+  auto first = NewPush(1);
+  first.AddRows(table, 2, {rows.back()}, true);
+  ASSERT_TRUE(Push(first).ok());
+  const auto pushed = push_all(1, true);
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(pushed->shards_size(), 0);
+  ASSERT_EQ(pushed->versions_size(), part.shards_size());
+  ASSERT_EQ(pushed->duplicates_size(), 1);
+  EXPECT_EQ(pushed->duplicates(0), part.shards_size() - 1) << "the place of the last shard";
+  EXPECT_EQ(pushed->late_size(), 0);
+  const auto again = push_all(1, false);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->versions_size() + again->duplicates_size(), 0);
+  ASSERT_EQ(again->shards_size(), part.shards_size());
+  for (int i = 0; i < again->shards_size(); ++i) {
+    EXPECT_TRUE(again->shards(i).duplicate());
+    EXPECT_EQ(again->shards(i).shard(), part.shards(i));
+    EXPECT_EQ(again->shards(i).version(), pushed->versions(i));
+  }
+
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  *pull.header.add_parts() = part;
+  for (const auto& [key, value] : rows) pull.Append(key);
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  ASSERT_EQ(values->header.parts_size(), part.shards_size());
+  pull.header.set_brief(true);
+  const auto brief = Pull(pull);
+  ASSERT_TRUE(brief.ok()) << brief.status();
+  EXPECT_EQ(brief->header.parts_size(), 0);
+  EXPECT_EQ(Concatenate(brief->payload), Concatenate(values->payload));
+  ASSERT_EQ(brief->header.shard_versions_size(), part.shards_size());
+  for (int i = 0; i < part.shards_size(); ++i) {
+    EXPECT_EQ(values->header.parts(i).shard(), part.shards(i));
+    EXPECT_EQ(values->header.parts(i).row_count(), part.row_counts(i));
+    EXPECT_EQ(brief->header.shard_versions(i), values->header.shard_versions(i));
+  }
+  const std::vector<float> floats = Floats(Concatenate(brief->payload));
+  ASSERT_EQ(floats.size(), 2 * rows.size());
+  for (size_t i = 0; i < floats.size(); ++i) {
+    // Of the last shard only its one row had come.
+    const auto& [key, value] = rows[i / 2];
+    const bool lacks = ShardOfKey(key, kShards) == ShardOfKey(rows.back().first, kShards) && key != rows.back().first;
+    EXPECT_EQ(floats[i], lacks ? 0 : value) << "key " << key;
+  }
+}
+
 TEST_F(StoreTest, APullWhoseAnswerWouldBeTooLargeIsRefused) {
   Make();
   const auto tables = Ensure({AddingRows("r", 16'384)});

@@ -77,5 +77,36 @@ TEST(PullValues, RowsGoWhereTheyBelongHoweverTheAnswerIsCut) {
   }
 }
 
+TEST(PullValues, AnAnswerMayBeBriefAndIsRefusedWhereItDoesNotFit) {
+  constexpr uint32_t kShards = 3;
+  const ShardMap map = OneServersMap(kShards);
+  const TableHandle table = RowsTable(2);
+  std::vector<Key> keys(20);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  std::vector<float> values(keys.size() * 2, -1);
+  PullValues pull({}, {{&table, keys, values.data()}}, kShards);
+  const std::vector<ShardMessage> messages = *pull.Route({map, MessageLimits{1 << 20, 1 << 20}});
+  v1::PullResponse response;
+  const Payload answer = AnswerTo(messages[0], keys, 64, &response);
+  response.clear_parts();
+
+  v1::PullResponse wrong = response;
+  wrong.add_shard_versions(3);
+  EXPECT_EQ(pull.Take(wrong, answer, messages[0]).message(),
+            "the answer has 0 parts and 4 shard versions, asked were 3 parts");
+  wrong = response;
+  wrong.add_steps(1);
+  EXPECT_EQ(pull.Take(wrong, answer, messages[0]).message(), "the answer has the steps of 1 parts, and 3 parts");
+  Payload longer = answer;
+  longer.Take(4);
+  EXPECT_EQ(pull.Take(response, longer, messages[0]).message(),
+            "the answer's payload has 156 bytes, expected were 160");
+  EXPECT_EQ(values, std::vector<float>(values.size(), -1)) << "nothing is copied";
+
+  ASSERT_TRUE(pull.Take(response, answer, messages[0]).ok());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(keys[i / 2] * 1000 + i % 2));
+  EXPECT_EQ(pull.versions(), ShardVersions(kShards, 3));
+}
+
 }  // namespace
 }  // namespace lodestone::worker

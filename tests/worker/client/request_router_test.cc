@@ -1,5 +1,6 @@
 #include "worker/client/request_router.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/wire/message.h"
+#include "common/wire/part.h"
 #include "gtest/gtest.h"
 #include "worker/client/push_payload.h"
 #include "worker/rpc/call_payload.h"
@@ -80,15 +82,25 @@ TEST_P(RouterTest, PutsEveryBlockAndKeyIntoExactlyOnePartOfItsShardAndServer) {
   for (const auto& [item, count] : seen) EXPECT_EQ(count, 1);
 }
 
-TEST_P(RouterTest, KeepsThePartsOfAShardAdjacent) {
+TEST_P(RouterTest, KeepsThePartsOfASourceAdjacentAndDescribesThoseOfRowsAsOne) {
   const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
   for (const ShardMessage& message : routing.messages) {
-    std::set<ShardId> shards;
+    std::set<const TableHandle*> tables;
+    int dense_parts = 0;
     for (size_t i = 0; i < message.parts.size(); ++i) {
-      if (i == 0 || message.parts[i].shard != message.parts[i - 1].shard) {
-        EXPECT_TRUE(shards.insert(message.parts[i].shard).second);
+      const ShardMessage::Part& part = message.parts[i];
+      dense_parts += part.dense ? 1 : 0;
+      if (i == 0 || part.table != message.parts[i - 1].table) {
+        EXPECT_TRUE(tables.insert(part.table).second);
+      } else {
+        EXPECT_GT(part.shard, message.parts[i - 1].shard);
       }
     }
+    v1::PullRequest request;
+    AddParts(message, request.mutable_parts());
+    const auto row_tables =
+        std::count_if(tables.begin(), tables.end(), [](const TableHandle* table) { return table->dim > 0; });
+    EXPECT_EQ(request.parts_size(), dense_parts + row_tables);
   }
 }
 
@@ -185,24 +197,35 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
     };
     v1::PushRequest request;
     AddParts(message, request.mutable_parts());
-    ASSERT_EQ(request.parts_size(), message.parts.size());
-    for (size_t i = 0; i < message.parts.size(); ++i) {
-      const ShardMessage::Part& part = message.parts[i];
-      const v1::Part& proto = request.parts(static_cast<int>(i));
-      EXPECT_EQ(proto.shard(), part.shard);
-      EXPECT_EQ(proto.table(), part.table->id);
+    size_t next_part = 0;
+    for (const v1::Part& proto : request.parts()) {
+      // Those that it describes.
+      std::vector<ShardMessage::Part> parts;
+      ForEachShard(proto, [&](ShardId shard, uint32_t row_count) {
+        ASSERT_LT(next_part, message.parts.size());
+        parts.push_back(message.parts[next_part++]);
+        EXPECT_EQ(shard, parts.back().shard);
+        EXPECT_EQ(proto.table(), parts.back().table->id);
+        EXPECT_EQ(row_count, parts.back().dense ? 0 : parts.back().items.size());
+      });
       for (BlockIndex block : proto.blocks()) {
-        expect_floats(dense[part.source].values + block * part.table->layout.block_elements,
-                      part.table->layout.ElementsOf(block));
+        expect_floats(dense[parts[0].source].values + block * parts[0].table->layout.block_elements,
+                      parts[0].table->layout.ElementsOf(block));
       }
-      if (part.dense) continue;
-      ASSERT_EQ(proto.row_count(), part.items.size());
-      for (uint32_t row : part.items) {
-        Key key;
-        ASSERT_EQ(load(&key), rows[part.source].keys[row]);
+      if (parts[0].dense) continue;
+      for (const ShardMessage::Part& part : parts) {
+        for (uint32_t row : part.items) {
+          Key key;
+          ASSERT_EQ(load(&key), rows[part.source].keys[row]);
+        }
       }
-      for (uint32_t row : part.items) expect_floats(rows[part.source].values + row * part.table->dim, part.table->dim);
+      for (const ShardMessage::Part& part : parts) {
+        for (uint32_t row : part.items) {
+          expect_floats(rows[part.source].values + row * part.table->dim, part.table->dim);
+        }
+      }
     }
+    EXPECT_EQ(next_part, message.parts.size());
     EXPECT_EQ(at, payload.size());
   }
 }
@@ -255,7 +278,11 @@ TEST_P(RouterTest, SaysOfEachPartOfAPushWhatLaterMessagesOfItHave) {
     }
     google::protobuf::RepeatedPtrField<v1::Part> parts;
     AddParts(message, &parts);
-    for (int i = 0; i < parts.size(); ++i) EXPECT_EQ(parts[i].more(), message.parts[i].more);
+    size_t next_part = 0;
+    for (const v1::Part& proto : parts) {
+      for (size_t i = 0; i < ShardCount(proto); ++i) EXPECT_EQ(proto.more(), message.parts.at(next_part++).more);
+    }
+    EXPECT_EQ(next_part, message.parts.size());
   }
 }
 

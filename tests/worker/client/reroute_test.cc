@@ -436,6 +436,44 @@ TEST(SplitPush, DividesAPushByOwnersWithoutACopy) {
   }
 }
 
+TEST(SplitPush, DividesAPartOfSeveralShards) {
+  v1::RouteResponse route;
+  for (int server = 0; server < 2; ++server) route.add_servers()->set_address("x:1");
+  for (const uint32_t owner : {0, 1, 0}) route.add_owners(owner);
+  const ShardMap map = *ShardMap::FromProto(route);
+  ServerChannel::Request request{.what = "push"};
+  v1::Part& part = *request.call.mutable_push()->add_parts();
+  part.set_table(9);
+  part.set_more(v1::Part::FOR_PS);
+  for (const uint32_t shard : {0, 1, 2}) part.add_shards(shard);
+  for (const uint32_t rows : {2, 0, 1}) part.add_row_counts(rows);
+  const std::vector<Key> keys = {10, 11, 12};
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  request.payload.keys = grpc::Slice(keys.data(), keys.size() * sizeof(Key));
+  request.payload.values.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
+  request.payload.parts.push_back({keys.size() * sizeof(Key), values.size() * sizeof(float)});
+
+  const std::vector<PushSplit> splits = SplitPush(map, request);
+  ASSERT_EQ(splits.size(), 2);
+  const v1::PushRequest& first = splits[0].request.call.push();
+  ASSERT_EQ(first.parts_size(), 2);
+  for (const auto& [i, shard, rows] : {std::tuple{0, 0u, 2u}, {1, 2u, 1u}}) {
+    EXPECT_EQ(first.parts(i).shard(), shard);
+    EXPECT_EQ(first.parts(i).row_count(), rows);
+    EXPECT_EQ(first.parts(i).table(), 9);
+    EXPECT_EQ(first.parts(i).more(), v1::Part::FOR_PS);
+    EXPECT_EQ(first.parts(i).shards_size(), 0);
+  }
+  ASSERT_EQ(splits[0].request.payload.keys.size(), keys.size() * sizeof(Key));
+  EXPECT_EQ(std::memcmp(splits[0].request.payload.keys.begin(), keys.data(), keys.size() * sizeof(Key)), 0);
+  EXPECT_EQ(splits[0].request.payload.parts[0].value_bytes, 4 * sizeof(float));
+  EXPECT_EQ(splits[0].request.payload.parts[1].value_bytes, 2 * sizeof(float));
+  const v1::PushRequest& second = splits[1].request.call.push();
+  ASSERT_EQ(second.parts_size(), 1);
+  EXPECT_EQ(second.parts(0).shard(), 1);
+  EXPECT_EQ(splits[1].request.payload.keys.size(), 0);
+}
+
 // Sets every singular scalar field of `message`, each to another value.
 void SetAllScalars(google::protobuf::Message* message) {
   using google::protobuf::FieldDescriptor;

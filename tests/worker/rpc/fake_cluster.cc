@@ -301,19 +301,18 @@ void FakeCluster::ApplyPart(const v1::Part& part, ByteView* all_keys, ByteView* 
 
 v1::PushResponse FakeCluster::Apply(const v1::PushRequest& request, ByteView* keys, ByteView* values) {
   v1::PushResponse response;
-  std::set<ShardId> shards;
-  bool fresh = false;
+  std::map<ShardId, bool> fresh;
   for (const v1::Part& part : request.parts()) {
-    if (response.shards_size() == 0 || response.shards(response.shards_size() - 1).shard() != part.shard()) {
-      LODESTONE_CHECK(shards.insert(part.shard()).second);  // Parts of a shard are adjacent.
-      fresh = marks_.insert({request.worker_incarnation(), request.sequence(), part.shard()}).second;
-      if (fresh) ++versions_[part.shard()];
+    const auto [shard, is_first] = fresh.try_emplace(part.shard(), false);
+    if (is_first) {
+      shard->second = marks_.insert({request.worker_incarnation(), request.sequence(), part.shard()}).second;
+      if (shard->second) ++versions_[part.shard()];
       auto* result = response.add_shards();
       result->set_shard(part.shard());
       result->set_version(versions_[part.shard()]);
-      result->set_duplicate(!fresh);
+      result->set_duplicate(!shard->second);
     }
-    ApplyPart(part, keys, values, fresh);
+    ApplyPart(part, keys, values, shard->second);
   }
   return response;
 }
