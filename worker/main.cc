@@ -29,6 +29,7 @@
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
 #include "kernels/backend.h"
+#include "kernels/blas_core.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/matmul.h"
 #include "worker/client/client.h"
@@ -241,6 +242,7 @@ int Main(int argc, char** argv) {
 }  // namespace lodestone::worker
 
 int main(int argc, char** argv) {
+  lodestone::kernels::cpu::RestartOnBetterCoreType(argv);
   lodestone::TuneLibraries();
   return lodestone::worker::Main(argc, argv);
 }

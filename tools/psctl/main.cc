@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/version.h"
+#include "kernels/blas_core.h"
 #include "tools/psctl/command_line.h"
 #include "tools/psctl/text/exit_code.h"
 
@@ -27,6 +28,7 @@ __attribute__((section(".preinit_array"), used)) void (*const block_signals)(int
 
 int main(int argc, char** argv) {
   SetSignals(SIG_UNBLOCK);
+  lodestone::kernels::cpu::RestartOnBetterCoreType(argv);
   signal(SIGPIPE, SIG_IGN);
   return lodestone::psctl::AfterOutput(
       lodestone::psctl::CommandLine("psctl " + lodestone::VersionText()).Run(argc, argv));

@@ -7,8 +7,12 @@ namespace {
 
 constexpr uint32_t kWaits = 0;  // The level of a worker that waits.
 constexpr uint32_t kRestMax = 64;
-// A mean over few pushes is not exact: so much above what is allowed is no reason to go down.
+// A mean over few pushes is not exact: so much above what is allowed is no reason to wait again.
 constexpr double kToleratedShare = 0.25;
+// How many decisions' worth of the delay that is allowed count as credit at most, and as debt: what was long ago does
+// not.
+constexpr double kCreditMax = 1;
+constexpr double kDebtMax = 16;
 // Others' updates in the delay of a worker that is as good as alone.
 constexpr double kAloneMax = 0.1;
 constexpr double kCompanyMin = 0.25;
@@ -30,10 +34,14 @@ Lead LeadControl::LeadAt(uint32_t level) const {
 
 bool LeadControl::HasRoom(double delay) const {
   // Without the wait a step lacks the worker's push before it, and others, which cease to wait too, have twice the time
-  // to push in. What a batch or a push more adds is up to an update each; mostly less, as shorter steps leave it less
-  // time.
-  return level_ == kWaits ? 2 * delay + 1 <= options_.delay_max
-                          : delay <= (1 + kToleratedShare / 2) * options_.delay_max;
+  // to push in.
+  if (level_ == kWaits) return 2 * delay + 1 <= options_.delay_max;
+  return delay <= options_.delay_max && credit_ >= 0;
+}
+
+bool LeadControl::IsTooHigh(double delay) const {
+  const bool least = level_ == kWaits + 1;  // Below it the worker waits.
+  return delay > (least ? 1 + kToleratedShare : 1) * options_.delay_max && (least || credit_ < 0);
 }
 
 void LeadControl::Rest() {
@@ -49,6 +57,8 @@ bool LeadControl::Update(uint64_t acknowledged, double delay_sum, double others_
   acknowledged_ = acknowledged;
   delay_sum_ = delay_sum;
   others_sum_ = others_sum;
+  const double allowed = options_.delay_max;
+  credit_ = std::clamp(credit_ + allowed - delay, -kDebtMax * allowed, kCreditMax * allowed);
   const uint32_t level_max = 1 + 2 * std::max(options_.batches_ahead_max, options_.pushes_in_flight_max);
   // Where a bound is reached, neighbouring levels are the same.
   const Lead before = lead_;
@@ -60,10 +70,9 @@ bool LeadControl::Update(uint64_t acknowledged, double delay_sum, double others_
     Rest();
     return true;
   }
-  if (delay > (1 + kToleratedShare) * options_.delay_max) {
+  if (IsTooHigh(delay)) {
     while (level_ > level_min_ && lead_ == before) lead_ = LeadAt(--level_);
-    if (lead_ == before) return false;
-    Rest();
+    if (level_ == kWaits && lead_ != before) Rest();
   } else if (rest_left_ > 0) {
     --rest_left_;
   } else if (HasRoom(delay)) {

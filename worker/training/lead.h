@@ -2,7 +2,8 @@
 // ahead, and how many pushes are not acknowledged. All of it is time that nothing waits in, and lets gradients be
 // applied later than they were computed for (delay). The control keeps the mean delay that is measured at what is
 // allowed: it begins with a worker that waits for each push, where training is most easily spoilt, and goes a level up
-// or down after every so many pushes. Others' updates are part of the delay; at the lowest level they are all of it.
+// or down after every so many pushes; between two levels, of which one is below what is allowed and one above, it goes
+// to and fro. Others' updates are part of the delay; at the lowest level they are all of it.
 //
 // A worker that has ceased to wait while it was alone waits again once others come, and judges by what it measures
 // then: what they add while only it works ahead says too little, and one that works ahead beside others that wait,
@@ -48,13 +49,16 @@ class LeadControl {
   Lead LeadAt(uint32_t level) const;
   // Whether there is room for a level more, by what the delay is, all of it others' updates if the worker waits.
   bool HasRoom(double delay) const;
-  // A level turned out too high: none is tried for a while, twice as long each time.
+  // Whether the delay is so high that a level less is due.
+  bool IsTooHigh(double delay) const;
+  // The worker waits again: for a while it does not cease to, twice as long each time.
   void Rest();
 
   const Options options_;
   const uint32_t level_min_;
   uint32_t level_;
   Lead lead_;
+  double credit_ = 0;         // What the delay was below what is allowed, summed over decisions; negative: above.
   uint32_t rest_ = 1;         // In decisions, the next time,
   uint32_t rest_left_ = 0;    // and what is left of the last.
   bool began_alone_ = false;  // When it ceased to wait, there were no others.

@@ -1,0 +1,34 @@
+#include "kernels/blas_core.h"
+
+#include <cstdlib>
+
+#include "gtest/gtest.h"
+
+namespace lodestone::kernels::cpu {
+namespace {
+
+TEST(BetterCoreType, IsThatOfTheInstructionsWhereOpenBlasTookAnOldOne) {
+  EXPECT_EQ(BetterCoreType("Prescott", true, true), "SkylakeX");
+  EXPECT_EQ(BetterCoreType("Prescott", true, false), "Haswell");
+  EXPECT_EQ(BetterCoreType("Barcelona", true, false), "Haswell");
+}
+
+TEST(BetterCoreType, IsNoneWhereOpenBlasKnowsTheProcessorOrThatHasNoNewerInstructions) {
+  for (const char* taken : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "Sapphirerapids", "Excavator", "armv8"}) {
+    EXPECT_EQ(BetterCoreType(taken, true, true), "") << taken;
+  }
+  EXPECT_EQ(BetterCoreType("Prescott", false, false), "");
+  EXPECT_EQ(BetterCoreType("Nehalem", false, false), "");
+}
+
+// In this process nothing may be restarted: the function returns where the variable is set.
+TEST(RestartOnBetterCoreType, LeavesAChoiceAlone) {
+  ASSERT_EQ(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
+  char* argv[] = {nullptr};
+  RestartOnBetterCoreType(argv);
+  EXPECT_STREQ(getenv("OPENBLAS_CORETYPE"), "Prescott");
+  unsetenv("OPENBLAS_CORETYPE");
+}
+
+}  // namespace
+}  // namespace lodestone::kernels::cpu
