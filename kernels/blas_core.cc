@@ -1,6 +1,7 @@
 #include "kernels/blas_core.h"
 
 #include <cblas.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ std::string_view BetterCoreType(std::string_view taken, bool avx2_and_fma, bool 
 }
 
 void RestartOnBetterCoreType(char** argv) {
-  if (getenv(kVariable) != nullptr) return;
+  if (getenv(kVariable) != nullptr || getauxval(AT_BASE) == 0) return;  // 0: the loader was started, with us.
   const std::string_view better = BetterCoreType(openblas_get_corename(), HasAvx2AndFma(), HasAvx512());
   if (better.empty()) return;
   // By its own path, so that the process keeps its name.
@@ -52,6 +53,7 @@ void RestartOnBetterCoreType(char** argv) {
   if (length <= 0 || setenv(kVariable, std::string(better).c_str(), 1) != 0) return;
   path[length] = '\0';
   execv(path, argv);
+  unsetenv(kVariable);
 }
 
 }  // namespace lodestone::kernels::cpu

@@ -56,7 +56,7 @@ inline constexpr uint64_t kCatchUpHoldBytes = uint64_t{8} << 30;  // and while t
 inline constexpr uint64_t kCatchUpLookBytes = 256 << 20;  // Of a log, looked through for a follower, whatever it holds.
 
 // Wire.
-inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
+inline constexpr size_t kMessagePartsMax = 1 << 19;     // Parts in one message, for each shard.
 inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.
 inline constexpr size_t kDeltaBytesTarget = 4 << 20;    // Deltas are cut at about this size.
 inline constexpr size_t kPackBytesTarget = 512 << 10;   // Calls are packed into one message of Exchange up to this.

@@ -146,8 +146,9 @@ absl::Status PushPath::Prepare(PushCall* call) {
                                        call->payload.key_bytes(), *map, shards_->roles()));
   LODESTONE_RETURN_IF_ERROR(CheckContribution(views, header));
   absl::flat_hash_map<ShardId, size_t> group_of;
-  group_of.reserve(views.size());
-  call->shards.reserve(views.size());
+  const size_t shards_max = std::min<size_t>(views.size(), shards_->size());
+  group_of.reserve(shards_max);
+  call->shards.reserve(shards_max);
   absl::flat_hash_map<Table*, size_t> place_of;
   for (const PartView& view : views) {
     const auto [place, is_first] = place_of.try_emplace(view.table, call->tables.size());

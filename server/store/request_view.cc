@@ -79,6 +79,15 @@ absl::Status ViewHeader(int index, const v1::Part& part, ShardId shard, uint32_t
   return absl::OkStatus();
 }
 
+// The number of parts, one that is of several shards counted for each.
+absl::StatusOr<size_t> CountParts(const Parts& parts) {
+  size_t count = 0;
+  for (const v1::Part& part : parts) count += ShardCount(part);
+  if (count <= limits::kMessagePartsMax) return count;
+  return absl::InvalidArgumentError(
+      absl::StrCat(count, " parts in one message; the limit is ", limits::kMessagePartsMax));
+}
+
 // Bytes that a part takes: of keys, and of values, which only a push has.
 struct PartBytes {
   uint64_t keys = 0;
@@ -160,13 +169,15 @@ size_t FirstBadGradient(const PartView& view) {
 
 absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables, size_t* keys) {
   PartBytes total;
+  LODESTONE_RETURN_IF_ERROR(CountParts(parts).status());
   for (int i = 0; i < parts.size(); ++i) {
     LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
     LODESTONE_RETURN_IF_ERROR(CheckShards(i, parts[i], *entry->table));
     absl::Status status;
     ForEachShard(parts[i], [&](ShardId shard, uint32_t row_count) {
+      if (!status.ok()) return;
       PartView view;
-      status.Update(ViewHeader(i, parts[i], shard, row_count, *entry, &view));
+      status = ViewHeader(i, parts[i], shard, row_count, *entry, &view);
       total.Add(PartKind::kPush, view);
     });
     LODESTONE_RETURN_IF_ERROR(status);
@@ -182,12 +193,7 @@ absl::Status NotOwned(ShardId shard) {
 absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
                                                 std::optional<ByteView> keys, const TableMap& tables,
                                                 const ShardRoles& roles, ShardRole least) {
-  size_t count = 0;
-  for (const v1::Part& part : parts) count += ShardCount(part);
-  if (count > limits::kMessagePartsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(count, " parts in one message; the limit is ", limits::kMessagePartsMax));
-  }
+  LODESTONE_ASSIGN_OR_RETURN(const size_t count, CountParts(parts));
   std::vector<PartView> views(count);
   const size_t payload_size = payload.size();
   ByteView* const keys_at = keys.has_value() ? &*keys : &payload;
@@ -202,7 +208,8 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
     absl::Status status;
     PartView* view = part.data();
     ForEachShard(parts[i], [&](ShardId shard, uint32_t row_count) {
-      status.Update(ViewHeader(i, parts[i], shard, row_count, *entry, view));
+      if (!status.ok()) return;
+      status = ViewHeader(i, parts[i], shard, row_count, *entry, view);
       if (shard < entry->dense.size()) view->dense = entry->dense[shard];
       answer_bytes += view->values * sizeof(float);
       ++view;

@@ -1,7 +1,5 @@
 #include "kernels/blas_core.h"
 
-#include <cstdlib>
-
 #include "gtest/gtest.h"
 
 namespace lodestone::kernels::cpu {
@@ -19,15 +17,6 @@ TEST(BetterCoreType, IsNoneWhereOpenBlasKnowsTheProcessorOrThatHasNoNewerInstruc
   }
   EXPECT_EQ(BetterCoreType("Prescott", false, false), "");
   EXPECT_EQ(BetterCoreType("Nehalem", false, false), "");
-}
-
-// In this process nothing may be restarted: the function returns where the variable is set.
-TEST(RestartOnBetterCoreType, LeavesAChoiceAlone) {
-  ASSERT_EQ(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
-  char* argv[] = {nullptr};
-  RestartOnBetterCoreType(argv);
-  EXPECT_STREQ(getenv("OPENBLAS_CORETYPE"), "Prescott");
-  unsetenv("OPENBLAS_CORETYPE");
 }
 
 }  // namespace

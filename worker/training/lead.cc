@@ -40,7 +40,7 @@ bool LeadControl::HasRoom(double delay) const {
 }
 
 bool LeadControl::IsTooHigh(double delay) const {
-  const bool least = level_ == kWaits + 1;  // Below it the worker waits.
+  const bool least = lead_ == LeadAt(kWaits + 1);  // Below it the worker waits.
   return delay > (least ? 1 + kToleratedShare : 1) * options_.delay_max && (least || credit_ < 0);
 }
 

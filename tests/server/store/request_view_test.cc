@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "common/base/limits.h"
 #include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/store/table_entry.h"
@@ -283,6 +284,15 @@ TEST_F(SeveralShardsTest, ThatContradictThemselvesAreRefused) {
   parts_ = good;
   parts_[0].set_row_counts(3, UINT32_MAX);
   EXPECT_EQ(Error().code(), absl::StatusCode::kInvalidArgument);
+  parts_ = good;
+  parts_[0].add_blocks(1);
+  EXPECT_EQ(Error().message(), "part 0, table `rows`: is an embedding table, but the part has blocks");
+  parts_ = good;
+  for (size_t i = 0; i < limits::kMessagePartsMax; ++i) parts_[0].add_shards(0);
+  const std::string too_many = std::to_string(limits::kMessagePartsMax + 4) + " parts in one message; the limit is " +
+                               std::to_string(limits::kMessagePartsMax);
+  EXPECT_EQ(Error().message(), too_many);
+  EXPECT_EQ(PushPayloadBytes(parts_, tables_).status().message(), too_many);
   parts_ = good;
   roles_.Set(2, ShardRole::kFollowing);
   EXPECT_EQ(Error().code(), absl::StatusCode::kAborted);

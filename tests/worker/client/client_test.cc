@@ -357,6 +357,27 @@ TEST_F(ClientTest, NamesTheServerWhoseAnswerIsGarbage) {
   EXPECT_TRUE(client_->Health().ok());
 }
 
+TEST_F(ClientTest, RefusesABriefAnswerThatNamesAShardMoreThanThePushHad) {
+  Connect();
+  ASSERT_TRUE(PushOnesNow().status.ok());
+  cluster_.SetFaults([](uint32_t server, const std::string& method, uint64_t) {
+    return server == 1 && method == "Push" ? Fault::kStrange : Fault::kNone;
+  });
+  const absl::Status push = PushOnesNow().status;
+  EXPECT_EQ(push.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(Contains(push, "the answer names the shard in place")) << push;
+  EXPECT_TRUE(Contains(push, "ps 1 at")) << push;
+}
+
+TEST_F(ClientTest, APsOfATimeBeforePartsOfSeveralShardsGetsOneForEachAndAnswersAtLength) {
+  cluster_.lists().several_shards = false;
+  Connect();
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(PushOnesNow().status.ok());
+    ExpectAll(static_cast<float>(i));
+  }
+}
+
 TEST_F(ClientTest, EndsWhatIsUnderWayWhenItCloses) {
   Connect();
   cluster_.SetFaults([](uint32_t, const std::string& method, uint64_t call) {

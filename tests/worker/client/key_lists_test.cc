@@ -129,6 +129,14 @@ TEST_F(KeyListsTest, AServerThatKnowsOfNoListsGetsAllKeys) {
   EXPECT_EQ(cluster_.lists().first + cluster_.lists().remembered, 0);
 }
 
+TEST_F(KeyListsTest, RowsOfSeveralShardsGoInOnePartOnceThePsHasSaidThatItTakesThem) {
+  Connect();
+  ASSERT_TRUE(Push().ok());  // The answer to EnsureTables has said it.
+  EXPECT_EQ(cluster_.lists().parts_of_several, kListServers);
+  ExpectRows(1);
+  EXPECT_EQ(cluster_.lists().parts_of_several, 2 * kListServers);
+}
+
 TEST_F(KeyListsTest, FewKeysAreNoList) {
   Connect();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Push(std::span(keys_).first(20)).ok());

@@ -439,39 +439,58 @@ TEST(SplitPush, DividesAPushByOwnersWithoutACopy) {
 TEST(SplitPush, DividesAPartOfSeveralShards) {
   v1::RouteResponse route;
   for (int server = 0; server < 2; ++server) route.add_servers()->set_address("x:1");
-  for (const uint32_t owner : {0, 1, 0}) route.add_owners(owner);
+  for (const uint32_t owner : {0, 1, 0, 1}) route.add_owners(owner);
   const ShardMap map = *ShardMap::FromProto(route);
   ServerChannel::Request request{.what = "push"};
   v1::Part& part = *request.call.mutable_push()->add_parts();
   part.set_table(9);
   part.set_more(v1::Part::FOR_PS);
-  for (const uint32_t shard : {0, 1, 2}) part.add_shards(shard);
-  for (const uint32_t rows : {2, 0, 1}) part.add_row_counts(rows);
-  const std::vector<Key> keys = {10, 11, 12};
-  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const std::vector<uint32_t> rows = {2, 1, 1, 0};
+  for (uint32_t shard = 0; shard < rows.size(); ++shard) {
+    part.add_shards(shard);
+    part.add_row_counts(rows[shard]);
+  }
+  const std::vector<Key> keys = {10, 11, 12, 13};
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8};
   request.payload.keys = grpc::Slice(keys.data(), keys.size() * sizeof(Key));
   request.payload.values.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
   request.payload.parts.push_back({keys.size() * sizeof(Key), values.size() * sizeof(float)});
 
+  struct Expected {
+    std::vector<uint32_t> shards;
+    std::vector<Key> keys;
+    std::vector<float> values;
+  };
+  const Expected expected[] = {{{0, 2}, {10, 11, 13}, {1, 2, 3, 4, 7, 8}}, {{1, 3}, {12}, {5, 6}}};
   const std::vector<PushSplit> splits = SplitPush(map, request);
   ASSERT_EQ(splits.size(), 2);
-  const v1::PushRequest& first = splits[0].request.call.push();
-  ASSERT_EQ(first.parts_size(), 2);
-  for (const auto& [i, shard, rows] : {std::tuple{0, 0u, 2u}, {1, 2u, 1u}}) {
-    EXPECT_EQ(first.parts(i).shard(), shard);
-    EXPECT_EQ(first.parts(i).row_count(), rows);
-    EXPECT_EQ(first.parts(i).table(), 9);
-    EXPECT_EQ(first.parts(i).more(), v1::Part::FOR_PS);
-    EXPECT_EQ(first.parts(i).shards_size(), 0);
+  for (uint32_t server = 0; server < 2; ++server) {
+    ASSERT_EQ(splits[server].server, server);
+    const v1::PushRequest& push = splits[server].request.call.push();
+    const CallPayload& payload = splits[server].request.payload;
+    ASSERT_EQ(push.parts_size(), expected[server].shards.size());
+    ASSERT_EQ(payload.parts.size(), expected[server].shards.size());
+    for (int i = 0; i < push.parts_size(); ++i) {
+      const uint32_t shard = expected[server].shards[i];
+      EXPECT_EQ(push.parts(i).shard(), shard);
+      EXPECT_EQ(push.parts(i).row_count(), rows[shard]);
+      EXPECT_EQ(push.parts(i).table(), 9);
+      EXPECT_EQ(push.parts(i).more(), v1::Part::FOR_PS);
+      EXPECT_EQ(push.parts(i).shards_size(), 0);
+      EXPECT_EQ(payload.parts[i].key_bytes, rows[shard] * sizeof(Key));
+      EXPECT_EQ(payload.parts[i].value_bytes, rows[shard] * 2 * sizeof(float));
+    }
+    std::vector<Key> sent_keys(payload.keys.size() / sizeof(Key));
+    std::memcpy(sent_keys.data(), payload.keys.begin(), payload.keys.size());
+    EXPECT_EQ(sent_keys, expected[server].keys);
+    std::string sent;
+    for (const grpc::Slice& slice : payload.values) {
+      sent.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    std::vector<float> sent_values(sent.size() / sizeof(float));
+    std::memcpy(sent_values.data(), sent.data(), sent.size());
+    EXPECT_EQ(sent_values, expected[server].values);
   }
-  ASSERT_EQ(splits[0].request.payload.keys.size(), keys.size() * sizeof(Key));
-  EXPECT_EQ(std::memcmp(splits[0].request.payload.keys.begin(), keys.data(), keys.size() * sizeof(Key)), 0);
-  EXPECT_EQ(splits[0].request.payload.parts[0].value_bytes, 4 * sizeof(float));
-  EXPECT_EQ(splits[0].request.payload.parts[1].value_bytes, 2 * sizeof(float));
-  const v1::PushRequest& second = splits[1].request.call.push();
-  ASSERT_EQ(second.parts_size(), 1);
-  EXPECT_EQ(second.parts(0).shard(), 1);
-  EXPECT_EQ(splits[1].request.payload.keys.size(), 0);
 }
 
 // Sets every singular scalar field of `message`, each to another value.

@@ -1,8 +1,10 @@
 #include "tests/worker/rpc/fake_cluster.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/base/check.h"
+#include "common/wire/part.h"
 #include "common/wire/ps_name.h"
 
 namespace lodestone::worker {
@@ -25,6 +27,19 @@ Message Parse(const grpc::ByteBuffer& buffer) {
 grpc::ByteBuffer Build(const google::protobuf::MessageLite& header, const std::vector<float>& values) {
   const grpc::Slice payload(values.data(), values.size() * sizeof(float));
   return BuildMessage(header, {&payload, 1});
+}
+
+ByteView BytesIn(const std::string& bytes) {
+  return ByteView(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+}
+
+// Makes an answer brief.
+void Shorten(v1::PushResponse* response) {
+  for (int i = 0; i < response->shards_size(); ++i) {
+    response->add_versions(response->shards(i).version());
+    if (response->shards(i).duplicate()) response->add_duplicates(static_cast<uint32_t>(i));
+  }
+  response->clear_shards();
 }
 
 }  // namespace
@@ -158,7 +173,7 @@ void FakeCluster::Handle(size_t place, std::shared_ptr<FakeCall> call) {
                                          : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "who are you?"));
     return;
   }
-  std::optional<grpc::ByteBuffer> answer = Work(server, call, fault == Fault::kShort);
+  std::optional<grpc::ByteBuffer> answer = Work(server, call, fault);
   if (!answer.has_value()) return;
   switch (fault) {
     case Fault::kDropReply:
@@ -179,11 +194,11 @@ void FakeCluster::Handle(size_t place, std::shared_ptr<FakeCall> call) {
   }
 }
 
-std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::shared_ptr<FakeCall>& call,
-                                                  bool shorten) {
+std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::shared_ptr<FakeCall>& call, Fault fault) {
+  const bool shorten = fault == Fault::kShort;
   const std::string& method = call->method();
   if (method == "EnsureTables") return EnsureTables(server, call->request(), shorten);
-  if (method == "Push") return Push(server, call.get(), shorten);
+  if (method == "Push") return Push(server, call.get(), fault);
   if (method == "Pull") return Pull(server, call.get(), shorten);
   if (method == "PushPull") return PushPull(server, call.get(), shorten);
   if (method == "Route") return BuildMessage(Route(), {});
@@ -339,44 +354,98 @@ v1::PullResponse FakeCluster::Read(const v1::PullRequest& request, ByteView keys
   return response;
 }
 
-std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* call, bool shorten) {
-  Payload payload;
-  const auto request = Parse<v1::PushRequest>(call->request(), &payload);
-  pushes_.push_back(Seen{server, BytesOf(call->request()), request, call->peer()});
+void FakeCluster::MakePlain(google::protobuf::RepeatedPtrField<v1::Part>* parts, bool keys_in_parts, bool has_values,
+                            ByteView* from, std::string* payload) {
+  google::protobuf::RepeatedPtrField<v1::Part> plain;
+  const auto append = [&](ByteView bytes) {
+    payload->resize(payload->size() + bytes.size());
+    bytes.CopyTo(reinterpret_cast<uint8_t*>(payload->data()) + payload->size() - bytes.size());
+  };
+  for (const v1::Part& part : *parts) {
+    LODESTONE_CHECK(part.shards_size() == 0 || lists_.several_shards);
+    if (part.shards_size() > 0) ++lists_.parts_of_several;
+    const Table& table = tables_.at(part.table());
+    size_t rows = 0;
+    ForEachShard(part, [&](ShardId, uint32_t row_count) { rows += row_count; });
+    const size_t row_bytes = has_values ? table.spec.embedding().dim() * sizeof(float) : 0;
+    const size_t key_bytes = keys_in_parts ? sizeof(Key) : 0;
+    size_t block_bytes = 0;
+    for (const BlockIndex block : part.blocks()) block_bytes += table.layout.ElementsOf(block) * sizeof(float);
+    ByteView keys = from->Take(rows * key_bytes);
+    ByteView values = from->Take(rows * row_bytes + (has_values ? block_bytes : 0));
+    ForEachShard(part, [&](ShardId shard, uint32_t row_count) {
+      v1::Part* const one = plain.Add();
+      *one = part;
+      one->clear_shards();
+      one->clear_row_counts();
+      one->set_shard(shard);
+      one->set_row_count(row_count);
+      append(keys.Take(row_count * key_bytes));
+      append(part.blocks().empty() ? values.Take(row_count * row_bytes) : values);
+    });
+  }
+  parts->Swap(&plain);
+}
+
+std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* call, Fault fault) {
+  Payload received;
+  auto request = Parse<v1::PushRequest>(call->request(), &received);
+  ByteView from = received.bytes();
+  std::string payload;
+  MakePlain(request.mutable_parts(), !call->keys().has_value(), true, &from, &payload);
+  LODESTONE_CHECK(from.empty());
+  const grpc::Slice slice(payload);
+  pushes_.push_back(Seen{server, BytesOf(BuildMessage(request, {&slice, 1})), request, call->peer()});
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
-  ByteView rest = payload.bytes();
+  ByteView rest = BytesIn(payload);
   ByteView keys = call->keys().has_value() ? call->keys()->bytes() : ByteView();
   v1::PushResponse response = Apply(request, call->keys().has_value() ? &keys : &rest, &rest);
   LODESTONE_CHECK(rest.empty() && keys.empty());
-  if (shorten) response.mutable_shards()->RemoveLast();
+  if (fault == Fault::kShort) response.mutable_shards()->RemoveLast();
+  if (request.brief() && lists_.several_shards) Shorten(&response);
+  if (fault == Fault::kStrange) response.add_duplicates(static_cast<uint32_t>(response.versions_size()));
   return BuildMessage(response, {});
 }
 
 std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* call, bool shorten) {
-  Payload payload;
-  const auto request = Parse<v1::PullRequest>(call->request(), &payload);
+  Payload received;
+  auto request = Parse<v1::PullRequest>(call->request(), &received);
+  ByteView from = received.bytes();
+  std::string payload;
+  MakePlain(request.mutable_parts(), !call->keys().has_value(), false, &from, &payload);
   pulls_.emplace_back(server, request);
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
   std::vector<float> values;
-  const v1::PullResponse response =
-      Read(request, call->keys().has_value() ? call->keys()->bytes() : payload.bytes(), &values);
+  v1::PullResponse response =
+      Read(request, call->keys().has_value() ? call->keys()->bytes() : BytesIn(payload), &values);
+  if (request.brief() && lists_.several_shards) response.clear_parts();
   if (shorten) values.pop_back();
   return Build(response, values);
 }
 
 std::optional<grpc::ByteBuffer> FakeCluster::PushPull(uint32_t server, FakeCall* call, bool shorten) {
-  Payload payload;
-  const auto request = Parse<v1::PushPullRequest>(call->request(), &payload);
-  pushes_.push_back(Seen{server, BytesOf(call->request()), request.push(), call->peer()});
+  Payload received;
+  auto request = Parse<v1::PushPullRequest>(call->request(), &received);
+  ByteView from = received.bytes();
+  std::string payload;
+  const bool in_parts = !call->keys().has_value();
+  MakePlain(request.mutable_push()->mutable_parts(), in_parts, true, &from, &payload);
+  MakePlain(request.mutable_pull()->mutable_parts(), in_parts, false, &from, &payload);
+  const grpc::Slice slice(payload);
+  pushes_.push_back(Seen{server, BytesOf(BuildMessage(request, {&slice, 1})), request.push(), call->peer()});
   if (TurnBack(server, request.push().worker_incarnation(), request.push().parts(), call)) return std::nullopt;
   if (TurnBack(server, request.pull().worker_incarnation(), request.pull().parts(), call)) return std::nullopt;
-  ByteView rest = payload.bytes();
+  ByteView rest = BytesIn(payload);
   ByteView keys = call->keys().has_value() ? call->keys()->bytes() : ByteView();
   v1::PushPullResponse response;
   *response.mutable_push() = Apply(request.push(), call->keys().has_value() ? &keys : &rest, &rest);
   std::vector<float> values;
   *response.mutable_pull() = Read(request.pull(), call->keys().has_value() ? keys : rest, &values);
   LODESTONE_CHECK(!call->keys().has_value() || rest.empty());
+  if (lists_.several_shards) {
+    if (request.push().brief()) Shorten(response.mutable_push());
+    if (request.pull().brief()) response.mutable_pull()->clear_parts();
+  }
   if (shorten) values.pop_back();
   return Build(response, values);
 }

@@ -38,6 +38,7 @@ enum class Fault {
   kHold,       // The work is done; the answer waits for ReleaseHeld.
   kGarbage,    // The work is done; the answer is bytes that are no message.
   kShort,      // The work is done; the answer lacks its last shard, value or block.
+  kStrange,    // The work is done; the answer to a push says that a shard more than it touches is a duplicate.
 };
 
 class FakeCluster {
@@ -74,7 +75,7 @@ class FakeCluster {
   // The positions that subscribers hold tell the servers nothing any more: all get anchors.
   void ForgetHistory();
 
-  // A request of Push as it came.
+  // A request of Push as it came, but for parts of several shards, of which there is a part for each.
   struct Seen {
     uint32_t server = 0;
     std::string bytes;
@@ -122,13 +123,16 @@ class FakeCluster {
   // Starts a server in a new place, at a free port or at `port`.
   void Listen(uint32_t server, int port = 0);
   void Handle(size_t place, std::shared_ptr<FakeCall> call);
+  // Replaces parts of several shards by parts of one, and `payload` by theirs. `keys_in_parts`: or else there are none
+  // in the payload; `has_values`: it is of a push. The payload is taken from the front of `from`.
+  void MakePlain(google::protobuf::RepeatedPtrField<v1::Part>* parts, bool keys_in_parts, bool has_values,
+                 ByteView* from, std::string* payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The answer to a call, after its work; nullopt for one that stays open.
-  std::optional<grpc::ByteBuffer> Work(uint32_t server, const std::shared_ptr<FakeCall>& call, bool shorten)
+  std::optional<grpc::ByteBuffer> Work(uint32_t server, const std::shared_ptr<FakeCall>& call, Fault fault)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::ByteBuffer EnsureTables(uint32_t server, const grpc::ByteBuffer& request, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<grpc::ByteBuffer> Push(uint32_t server, FakeCall* call, bool shorten)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<grpc::ByteBuffer> Push(uint32_t server, FakeCall* call, Fault fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<grpc::ByteBuffer> Pull(uint32_t server, FakeCall* call, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes the part's keys from `keys`, and the rest from `payload`; they may be the same.

@@ -86,7 +86,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
         meant_(std::move(meant)),
         handler_(handler),
         lists_(lists),
-        out_(std::make_shared<Out>(this, method_ == "Exchange")) {
+        out_(std::make_shared<Out>(this, method_ == "Exchange", lists)) {
     StartRead(&message_);
   }
 
@@ -137,7 +137,8 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
   // Outlives the reactor if calls do.
   class Out final : public FakeCall::Sink {
    public:
-    Out(FakeReactor* reactor, bool exchange) : exchange_(exchange), reactor_(reactor) {}
+    Out(FakeReactor* reactor, bool exchange, const FakeLists* lists)
+        : exchange_(exchange), lists_(lists), reactor_(reactor) {}
 
     void Write(FakeCall* call, grpc::ByteBuffer message) override {
       v1::Answer answer;
@@ -193,9 +194,10 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     }
 
    private:
-    static grpc::ByteBuffer Message(const v1::Answer& answer, const std::vector<grpc::Slice>& payload) {
+    grpc::ByteBuffer Message(const v1::Answer& answer, const std::vector<grpc::Slice>& payload) const {
       v1::ExchangeResponse header;
       *header.add_answers() = answer;
+      header.mutable_answers(0)->set_takes_several_shards(lists_ != nullptr && lists_->several_shards);
       return BuildMessage(header, payload);
     }
     void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -210,6 +212,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     }
 
     const bool exchange_;
+    const FakeLists* const lists_;
     Mutex mu_;
     FakeReactor* reactor_ ABSL_GUARDED_BY(mu_);
     std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);

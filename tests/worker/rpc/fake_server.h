@@ -25,10 +25,12 @@
 
 namespace lodestone::worker {
 
-// What a server does with lists of keys, and what it has seen of them.
+// What a server does with lists of keys and parts of several shards, and what it has seen of lists.
 struct FakeLists {
-  std::atomic<bool> known{true};    // false: it is of a time before them.
-  std::atomic<int> forgettings{0};  // Each time this changes, it forgets all.
+  std::atomic<bool> known{true};           // false: it is of a time before them.
+  std::atomic<bool> several_shards{true};  // false: it is of a time before parts of several, and before brief answers.
+  std::atomic<int> parts_of_several{0};  // That came.
+  std::atomic<int> forgettings{0};         // Each time this changes, it forgets all.
   std::atomic<int> in_parts{0};
   std::atomic<int> first{0};
   std::atomic<int> remembered{0};

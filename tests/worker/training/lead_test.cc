@@ -92,6 +92,18 @@ TEST(LeadControl, GoesToAndFroBetweenTwoLevelsSoThatTheMeanIsWhatIsAllowed) {
   EXPECT_LE(sum / kDecisions, 2.01);
 }
 
+TEST(LeadControl, DoesNotWaitAgainForALittleMoreThanIsAllowedWhereThereAreNoLevelsBetween) {
+  for (const LeadControl::Options& bounds : {Bounds(0, 1, 2), Bounds(0, 4, 2)}) {
+    LeadControl control(bounds);
+    Reported reported(&control);
+    EXPECT_TRUE(reported.Delay(0));
+    for (int i = 0; i < 100; ++i) {
+      reported.Delay(i % 10 == 0 ? 1.9 : 2.2);
+      ASSERT_FALSE(control.lead().waits) << i;
+    }
+  }
+}
+
 TEST(LeadControl, ALongDebtIsForgotten) {
   LeadControl control(Bounds(2, 4, 2));
   Reported reported(&control);

@@ -163,7 +163,7 @@ class Rows final : public ClientLoad {
         slots_(std::max<uint32_t>(4, work.depth_max)),
         gradients_(Gradients(std::max<size_t>(kRowsPerFill, work.keys) * work.dim)),
         values_(size_t{slots_} * work.keys * work.dim) {
-    for (uint64_t set = 0, draw = 0; set < kKeySets; ++set) {
+    for (uint64_t set = 0, draw = work.first_draw; set < kKeySets; ++set) {
       std::vector<Key> keys = DrawKeys(work, work.keys + 1, &draw);
       spare_keys_.push_back(keys.back());
       keys.pop_back();
@@ -184,7 +184,7 @@ class Rows final : public ClientLoad {
       }
     }
     LODESTONE_RETURN_IF_ERROR(Connect(config, specs));
-    return Fill();
+    return work_.fills ? Fill() : absl::OkStatus();
   }
 
  private:

@@ -44,7 +44,9 @@ struct RowsWork {
   uint32_t keys = 4096;
   uint32_t depth_max = 1;
   uint32_t tables = 1;
-  bool adagrad = true;  // Otherwise SGD.
+  bool adagrad = true;      // Otherwise SGD.
+  uint64_t first_draw = 0;  // Of its keys (DrawKeys).
+  bool fills = true;        // Otherwise another client has made the rows.
 };
 // The next `count` different keys that exist, drawn at random, the same for the same *draw, which moves on.
 std::vector<Key> DrawKeys(const RowsWork& work, size_t count, uint64_t* draw);

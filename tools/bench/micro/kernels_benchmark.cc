@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/blas_core.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
@@ -269,4 +270,10 @@ BENCHMARK(BM_DotInteractionBackward)->Arg(8)->Arg(16)->Arg(64);
 }  // namespace
 }  // namespace lodestone::kernels::cpu
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  lodestone::kernels::cpu::RestartOnBetterCoreType(argv);  // As the worker.
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -26,6 +26,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "grpcpp/client_context.h"
+#include "kernels/blas_core.h"
 #include "proto/serving.grpc.pb.h"
 #include "tools/psctl/model/predictor.h"
 #include "tools/psctl/serving/prediction_server.h"
@@ -203,6 +204,7 @@ absl::Status Run(const Options& options) {
 }  // namespace lodestone::psctl
 
 int main(int argc, char** argv) {
+  lodestone::kernels::cpu::RestartOnBetterCoreType(argv);  // As psctl.
   lodestone::psctl::Options options;
   CLI::App app("Measures predictions of a kept model, or of a running cluster's: requests, and psctl predict.");
   app.add_option("MODEL", options.model, "FILE.safetensors, or host:port of a ps")->required();

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/config/options.h"
+#include "kernels/blas_core.h"
 #include "kernels/cpu_backend.h"
 #include "tools/bench/step/local_training.h"
 #include "worker/device.h"
@@ -117,4 +118,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace lodestone::bench
 
-int main(int argc, char** argv) { return lodestone::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  lodestone::kernels::cpu::RestartOnBetterCoreType(argv);  // As the worker.
+  return lodestone::bench::Main(argc, argv);
+}
