@@ -1,6 +1,5 @@
 // The kernels that OpenBLAS takes for this machine's processor: by its model, and very old ones for a model that it
-// does not know. Debian 12's 0.3.21 takes those of Prescott (2004) for Intel's processors from 2023 on, a fifth as
-// fast.
+// does not know. Debian 12's 0.3.21 takes those of Prescott (2004) for a Xeon of 2023.
 #pragma once
 
 #include <string_view>

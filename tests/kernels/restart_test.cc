@@ -32,7 +32,7 @@ class RestartTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(RestartTest, EndsWithACoreTypeThatSuitsTheProcessorAndKeepsItsArguments) {
   const auto [text, status] = OutputOf("env -u OPENBLAS_CORETYPE OPENBLAS_VERBOSE=2 " + GetParam() + " --version");
   EXPECT_EQ(status, 0) << text;
-  EXPECT_NE(text.find("0.1"), std::string::npos) << "its version: " << text;
+  EXPECT_NE(text.find("(commit "), std::string::npos) << "its version: " << text;
   const std::vector<std::string> cores = CoresIn(text);
   ASSERT_TRUE(cores.size() == 1 || cores.size() == 2) << text;
 #if defined(__x86_64__)

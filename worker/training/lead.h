@@ -1,9 +1,9 @@
 // How far a worker works ahead of what it knows: whether it waits for its pushes, how many batches' rows are read
 // ahead, and how many pushes are not acknowledged. All of it is time that nothing waits in, and lets gradients be
-// applied later than they were computed for (delay). The control keeps the mean delay that is measured at what is
-// allowed: it begins with a worker that waits for each push, where training is most easily spoilt, and goes a level up
-// or down after every so many pushes; between two levels, of which one is below what is allowed and one above, it goes
-// to and fro. Others' updates are part of the delay; at the lowest level they are all of it.
+// applied later than they were computed for (delay). The control keeps the mean delay that is measured close to what
+// is allowed: it begins with a worker that waits for each push, where training is most easily spoilt, and goes a level
+// up or down after every so many pushes; between two levels, of which one is below what is allowed and one above, it
+// goes to and fro. Others' updates are part of the delay; at the lowest level they are all of it.
 //
 // A worker that has ceased to wait while it was alone waits again once others come, and judges by what it measures
 // then: what they add while only it works ahead says too little, and one that works ahead beside others that wait,
