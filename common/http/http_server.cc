@@ -1,11 +1,16 @@
 #include "common/http/http_server.h"
 
 #include <microhttpd.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <deque>
 #include <string_view>
@@ -97,7 +102,10 @@ void Zip(Exchange* exchange) {
 class HttpServer::Impl {
  public:
   Impl(Paths paths, Posts posts, Security security, std::chrono::milliseconds timeout);
-  ~Impl() { Stop(); }
+  ~Impl() {
+    Stop();
+    if (wake_ >= 0) close(wake_);
+  }
 
   absl::Status Start(const std::string& listen);
   uint16_t port() const { return port_; }
@@ -128,6 +136,9 @@ class HttpServer::Impl {
   // On a handler's thread.
   HttpResponse Answer(const HttpRequest& request) const;
   void RunHandlers();
+  // Receives and sends. Not the library's own loop: that of 0.9.75 waits for ever, deaf to everything that it has just
+  // heard of, when exactly 128 connections (or a multiple) have something for it at once.
+  void RunLibrary(MHD_Daemon* daemon);
 
   // Constant after Start.
   const Paths paths_;
@@ -135,6 +146,8 @@ class HttpServer::Impl {
   const Security security_;
   std::unique_ptr<const HttpTls> tls_;  // Null without TLS.
   uint16_t port_ = 0;
+  const int wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // Has RunLibrary look again.
+  std::atomic<bool> library_ends_ = false;                   // Ends RunLibrary, with wake_.
 
   ConnectionTable connections_;  // Synchronises itself.
   size_t kept_bytes_ = 0;        // Of bodies. The library's thread's own.
@@ -147,6 +160,7 @@ class HttpServer::Impl {
   Mutex stop_mu_;                                                // Held by Start and Stop; taken before mu_.
   MHD_Daemon* daemon_ ABSL_GUARDED_BY(stop_mu_) = nullptr;       // Null before Start and after Stop.
   std::vector<std::thread> handlers_ ABSL_GUARDED_BY(stop_mu_);  // Run RunHandlers.
+  std::thread library_ ABSL_GUARDED_BY(stop_mu_);                // Runs RunLibrary.
 };
 
 HttpServer::Impl::Impl(Paths paths, Posts posts, Security security, std::chrono::milliseconds timeout)
@@ -159,10 +173,11 @@ absl::Status HttpServer::Impl::Start(const std::string& listen) {
   if (security_.certificates != nullptr) {
     tls_ = std::make_unique<HttpTls>(security_.certificates, security_.asks_clients);
   }
+  if (wake_ < 0) return absl::ResourceExhaustedError("this process can open no more files (ulimit -n)");
   LODESTONE_ASSIGN_OR_RETURN(const int listening, ListenOn(listen));
   port_ = PortOf(listening);
   MutexLock lock(&stop_mu_);
-  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
+  unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
   std::vector<MHD_OptionItem> of_tls;
   if (tls_ != nullptr) {
     flags |= MHD_USE_TLS;
@@ -182,6 +197,7 @@ absl::Status HttpServer::Impl::Start(const std::string& listen) {
     close(listening);
     return absl::InternalError("libmicrohttpd does not start (out of memory or file descriptors?)");
   }
+  library_ = std::thread([this, daemon = daemon_] { RunLibrary(daemon); });
   for (size_t i = 0; i < limits::kHttpThreads; ++i) handlers_.emplace_back([this] { RunHandlers(); });
   return absl::OkStatus();
 }
@@ -197,8 +213,24 @@ void HttpServer::Impl::Stop() {
     changed_.NotifyAll();
   }
   for (std::thread& handler : handlers_) handler.join();
+  library_ends_ = true;
+  eventfd_write(wake_, 1);
+  library_.join();
   MHD_stop_daemon(daemon_);
   daemon_ = nullptr;
+}
+
+void HttpServer::Impl::RunLibrary(MHD_Daemon* daemon) {
+  const int events = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  while (!library_ends_) {
+    MHD_run(daemon);
+    MHD_UNSIGNED_LONG_LONG wait_ms = 0;
+    const bool forever = MHD_get_timeout(daemon, &wait_ms) == MHD_NO;
+    pollfd waits[] = {{events, POLLIN, 0}, {wake_, POLLIN, 0}};
+    poll(waits, 2, forever ? -1 : static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(wait_ms, INT_MAX)));
+    eventfd_t ignored = 0;
+    if (waits[1].revents != 0) eventfd_read(wake_, &ignored);
+  }
 }
 
 void HttpServer::Impl::OnConnection(void* impl, MHD_Connection* connection, void** context,
@@ -354,6 +386,7 @@ void HttpServer::Impl::RunHandlers() {
     Zip(exchange);
     exchange->answered = true;
     MHD_resume_connection(connection);
+    eventfd_write(wake_, 1);
     mu_.Lock();
   }
 }

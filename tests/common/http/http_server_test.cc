@@ -1,5 +1,7 @@
 #include "common/http/http_server.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -350,6 +352,33 @@ TEST(HttpServer, OfTooManyConnectionsTheOldestIsClosed) {
   EXPECT_EQ(idle.front().ReadAll(), "");
   EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
   EXPECT_FALSE(idle.back().Readable(0)) << "is cut off";
+}
+
+// libmicrohttpd asks the system for 128 events at a time, and its own loop waits for ever after as many.
+TEST(HttpServer, StopsWhileAFull128OfEventsWaitForIt) {
+  constexpr sched_param kPriority = {};
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ASSERT_EQ(sched_setscheduler(0, SCHED_IDLE, &kPriority), 0);
+  for (const int closing : {126, 127, 128, 255}) {  // Stop is an event, too.
+    const auto server = StartOrFail({{"/page", Says("text")}}, kNever);
+    ASSERT_NE(server, nullptr);
+    std::vector<HttpConnection> idle;
+    for (int i = 0; i < closing; ++i) idle.emplace_back(server->port());
+    EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
+    // Its threads run only while this one sleeps, unless this may not have its priority back.
+    sched_setscheduler(0, SCHED_OTHER, &kPriority);
+    idle.clear();
+    server->Stop();
+    sched_setscheduler(0, SCHED_IDLE, &kPriority);
+  }
+  sched_setscheduler(0, SCHED_OTHER, &kPriority);
+  sched_setaffinity(0, sizeof(before), &before);
 }
 
 TEST(HttpServer, StopLetsWhatIsUnderWayEnd) {
