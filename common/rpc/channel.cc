@@ -52,9 +52,9 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes) {
 
   settings.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kLookUpPauseMs);
 
-  settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);     // Our calls are retried by common/base/retry.h.
-  settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // The cluster's own machines are never behind one.
+  settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // Else heartbeats would queue behind gradients.
+  settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);             // Our calls are retried by common/base/retry.h.
+  settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // The cluster's own machines are never behind one.
   return settings;
 }
 

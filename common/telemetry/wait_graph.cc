@@ -316,7 +316,10 @@ void WaitGraph::EndAt(const Process& process, const v1::WaitStatus& last, v1::Wa
     return;
   }
   chain->set_root(v1::WaitChain::ROOT_UNKNOWN);
-  absl::StrAppend(chain->mutable_text(), ", of which no wait is known", last.what().empty() ? "" : ": ", last.what());
+  const bool of_call = !last.call().empty();
+  absl::StrAppend(chain->mutable_text(), ", of which no wait is known",
+                  of_call ? " (the message or its answer may be on its way)" : "", last.what().empty() ? "" : ": ",
+                  last.what());
 }
 
 v1::WaitChain WaitGraph::Follow(const Process& first, const v1::WaitStatus& wait,

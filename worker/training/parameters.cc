@@ -226,10 +226,12 @@ std::vector<DensePull> Parameters::BeginRead() {
 void Parameters::EndRead(const ShardVersions& versions) {
   LODESTONE_CHECK(versions.size() == versions_.size());
   ++stamp_;
+  const int64_t now_ms = options_.time->NowMs();
+  read_took_ms_ = now_ms - read_began_ms_;
   for (size_t i = 0; i < dense_shards_.size(); ++i) {
     const ShardId shard = dense_shards_[i];
     versions_[shard] = std::max(versions_[shard], versions[shard]);
-    confirmed_ms_[i] = read_began_ms_;
+    confirmed_ms_[i] = now_ms;
     confirmed_pushes_[i] = acknowledged_pushes_;
   }
   for (Table& table : tables_) {
@@ -268,7 +270,7 @@ bool Parameters::NeedsPull() const {
   const uint64_t pushes = *std::min_element(confirmed_pushes_.begin(), confirmed_pushes_.end());
   const int64_t ms = *std::min_element(confirmed_ms_.begin(), confirmed_ms_.end());
   return acknowledged_pushes_ - pushes > own_pushes_missing_max_ ||
-         options_.time->NowMs() - ms > options_.refresh_ms_max;
+         options_.time->NowMs() - ms > std::max(options_.refresh_ms_max, 2 * read_took_ms_);
 }
 
 }  // namespace lodestone::worker

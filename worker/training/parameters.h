@@ -31,7 +31,8 @@ namespace lodestone::worker {
 class Parameters {
  public:
   struct Options {
-    // A shard's values that nothing has confirmed for longer than this are pulled.
+    // A shard's values that nothing has confirmed for longer than this, and than twice the time that the last read took
+    // (a slow link would bring nothing else), are pulled.
     int64_t refresh_ms_max = 2000;
     // So are values that lack more than about this many of this worker's acknowledged pushes: gradients computed again
     // and again from the same values add up to one huge step.
@@ -118,6 +119,7 @@ class Parameters {
   uint64_t acknowledged_pushes_ = 0;
   uint64_t steps_ = 0;
   int64_t read_began_ms_ = 0;
+  int64_t read_took_ms_ = 0;  // The last one.
   bool subscribed_ = false;
   uint64_t stamp_ = 0;
   uint64_t blocks_from_broadcasts_ = 0;

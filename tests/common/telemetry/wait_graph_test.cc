@@ -118,8 +118,8 @@ TEST_F(WaitGraphTest, AWaitOfOtherShardsIsNotWhatAPushMeets) {
   const std::vector<std::string> texts = Texts();
   ASSERT_THAT(texts, SizeIs(2));
   EXPECT_EQ(texts[0],
-            "worker 0's push 7 waits for shards 3, 4 and 1 more on ps 0, of which no wait is known: push "
-            "sequence=7");
+            "worker 0's push 7 waits for shards 3, 4 and 1 more on ps 0, of which no wait is known (the message or its "
+            "answer may be on its way): push sequence=7");
   EXPECT_EQ(texts[1], "ps 0 waits for shard 17 on ps 1, of which no wait is known: ps 1 to confirm updates");
   EXPECT_EQ(Chains()[0].root(), v1::WaitChain::ROOT_UNKNOWN);
 }
@@ -143,8 +143,8 @@ TEST_F(WaitGraphTest, OneThatIsNotHeardOfIsTheRootWhateverItSaidLast) {
   EXPECT_THAT(Texts(),
               ElementsAre("worker 2 waits for clock 41 of worker 1 (and of 1 more), which is silent, last heard of "
                           "4.2 s ago",
-                          "worker 1's push 9 waits for shard 1 on ps 0, of which no wait is known: push "
-                          "sequence=9"));
+                          "worker 1's push 9 waits for shard 1 on ps 0, of which no wait is known (the message or its "
+                          "answer may be on its way): push sequence=9"));
   EXPECT_EQ(Chains()[0].root(), v1::WaitChain::ROOT_SILENT);
 }
 

@@ -108,6 +108,22 @@ TEST_F(ParametersTest, AReadThatGoesWithAnotherCallCountsAsAPull) {
   EXPECT_EQ(parameters_->pulls(), 1u) << "nothing else was needed";
 }
 
+TEST_F(ParametersTest, WhatASlowLinkHasJustBroughtIsNotPulledAgain) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  std::vector<DensePull> read = parameters_->BeginRead();
+  time_.AdvanceMs(3000);
+  const auto versions = client_.PullNow(std::move(read), {});
+  ASSERT_TRUE(versions.ok());
+  parameters_->EndRead(*versions);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  time_.AdvanceMs(6000);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->pulls(), 1u) << "nothing newer could have come";
+  time_.AdvanceMs(1);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->pulls(), 2u) << "nothing has come for twice the time that it takes";
+}
+
 TEST_F(ParametersTest, StartsFromValuesThatNobodyHasPushedTo) {
   v1::TableSpec spec = Spec("c", 6);
   spec.mutable_initializer()->mutable_constant()->set_value(2.5f);
