@@ -48,7 +48,10 @@ LeaseClient::Options CoordinatorClient::LeaseOptions(bool coordinator_is_fixed) 
   options.join.set_servers(options_.servers);
   options.join.set_token(options_.token);
   options.join.set_predecessor(options_.predecessor);
-  if (options_.data.has_value()) *options.join.mutable_data() = *options_.data;
+  if (options_.data.has_value()) {
+    *options.join.mutable_data() = *options_.data;
+    options.join.mutable_data()->set_knows_learners(true);
+  }
   options.lease_ms = options_.lease_ms;
   options.join_timeout_ms = options_.join_timeout_ms;
   options.leave_timeout_ms = kLeaveTimeoutMs;

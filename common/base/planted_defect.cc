@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kDefectNames[] = {
     "duplicate_filter_off",      "stale_owner_answers", "mark_not_logged",         "lagging_follower_promoted",
     "torn_record_accepted",      "lease_check_skipped", "broadcast_skips_version", "ack_before_log",
-    "window_forgotten_too_soon", "rollback_keeps_rows"};
+    "window_forgotten_too_soon", "rollback_keeps_rows", "learner_not_awaited"};
 
 std::optional<Defect> DefectOfProcess() {
   const char* const name = std::getenv("LODESTONE_PLANTED_DEFECT");

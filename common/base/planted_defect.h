@@ -18,6 +18,7 @@ enum class Defect : uint8_t {
   kAckBeforeLog,             // A push is acknowledged before the log has it.
   kWindowForgottenTooSoon,   // A shard remembers a worker's last few pushes only.
   kRollbackKeepsRows,        // A rollback leaves the rows of an embedding table as they are.
+  kLearnerNotAwaited,        // A push is acknowledged before a learner that counts has it.
 };
 
 #ifdef LODESTONE_PLANTED

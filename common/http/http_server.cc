@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <deque>
 #include <string_view>
@@ -35,7 +34,8 @@ constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those
 constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
 constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
 constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
-constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
+constexpr MHD_UNSIGNED_LONG_LONG kLookAgainMs = 1000;
+constexpr size_t kGzipBytesMin = 1000;  // Shorter answers are sent as they are.
 
 // Empty if there is no such header.
 std::string_view Header(MHD_Connection* connection, const char* name) {
@@ -147,7 +147,9 @@ class HttpServer::Impl {
   std::unique_ptr<const HttpTls> tls_;  // Null without TLS.
   uint16_t port_ = 0;
   const int wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // Has RunLibrary look again.
-  std::atomic<bool> library_ends_ = false;                   // Ends RunLibrary, with wake_.
+  // What RunLibrary is to do, once it is woken.
+  enum class Phase { kServe, kTakeNoMore, kEnd };
+  std::atomic<Phase> phase_ = Phase::kServe;
 
   ConnectionTable connections_;  // Synchronises itself.
   size_t kept_bytes_ = 0;        // Of bodies. The library's thread's own.
@@ -205,7 +207,8 @@ absl::Status HttpServer::Impl::Start(const std::string& listen) {
 void HttpServer::Impl::Stop() {
   MutexLock stop_lock(&stop_mu_);
   if (daemon_ == nullptr) return;
-  close(MHD_quiesce_daemon(daemon_));
+  phase_ = Phase::kTakeNoMore;
+  eventfd_write(wake_, 1);
   connections_.FinishAnswers();
   {
     MutexLock lock(&mu_);
@@ -213,7 +216,7 @@ void HttpServer::Impl::Stop() {
     changed_.NotifyAll();
   }
   for (std::thread& handler : handlers_) handler.join();
-  library_ends_ = true;
+  phase_ = Phase::kEnd;
   eventfd_write(wake_, 1);
   library_.join();
   MHD_stop_daemon(daemon_);
@@ -222,12 +225,14 @@ void HttpServer::Impl::Stop() {
 
 void HttpServer::Impl::RunLibrary(MHD_Daemon* daemon) {
   const int events = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-  while (!library_ends_) {
+  bool listens = true;
+  while (phase_ != Phase::kEnd) {
+    if (phase_ != Phase::kServe && std::exchange(listens, false)) close(MHD_quiesce_daemon(daemon));
     MHD_run(daemon);
-    MHD_UNSIGNED_LONG_LONG wait_ms = 0;
-    const bool forever = MHD_get_timeout(daemon, &wait_ms) == MHD_NO;
+    MHD_UNSIGNED_LONG_LONG wait_ms = kLookAgainMs;  // It left the port alone if there were no file descriptors.
+    if (MHD_get_timeout(daemon, &wait_ms) == MHD_YES) wait_ms = std::min(wait_ms, kLookAgainMs);
     pollfd waits[] = {{events, POLLIN, 0}, {wake_, POLLIN, 0}};
-    poll(waits, 2, forever ? -1 : static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(wait_ms, INT_MAX)));
+    poll(waits, 2, static_cast<int>(wait_ms));
     eventfd_t ignored = 0;
     if (waits[1].revents != 0) eventfd_read(wake_, &ignored);
   }

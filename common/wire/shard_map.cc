@@ -40,6 +40,7 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   map.terms_.assign(route.terms().begin(), route.terms().end());
   map.lost_.assign(route.lost().begin(), route.lost().end());
   map.handovers_.assign(route.handovers().begin(), route.handovers().end());
+  map.learners_.assign(route.learners().begin(), route.learners().end());
   if (absl::Status status = map.Check(); !status.ok()) return status;
   map.shards_of_.resize(map.servers_.size());
   for (ShardId shard = 0; shard < map.owners_.size(); ++shard) map.shards_of_[map.owners_[shard]].push_back(shard);
@@ -52,7 +53,8 @@ absl::Status ShardMap::Check() const {
                                    {"followers in sync or not", in_sync_.size()},
                                    {"terms", terms_.size()},
                                    {"shards lost or not", lost_.size()},
-                                   {"handovers", handovers_.size()}}) {
+                                   {"handovers", handovers_.size()},
+                                   {"learners", learners_.size()}}) {
     if (size == 0 || size == owners_.size()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the shard map has ", owners_.size(), " shards and ", size, " ", what));
@@ -65,6 +67,12 @@ absl::Status ShardMap::Check() const {
     const std::optional<uint32_t> follower = FollowerOf(shard);
     if (follower.has_value() && (*follower >= servers_.size() || *follower == owners_[shard])) {
       return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *follower, " follow shard ", shard,
+                                                     " of server ", owners_[shard], ", and has ", servers_.size(),
+                                                     " servers"));
+    }
+    const std::optional<uint32_t> learner = LearnerOf(shard);
+    if (learner.has_value() && (*learner >= servers_.size() || *learner == owners_[shard] || learner == follower)) {
+      return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *learner, " learn shard ", shard,
                                                      " of server ", owners_[shard], ", and has ", servers_.size(),
                                                      " servers"));
     }
@@ -89,7 +97,7 @@ std::vector<ShardId> ShardMap::LostBy(uint32_t server) const {
 std::vector<ShardId> ShardMap::FollowedBy(uint32_t server) const {
   std::vector<ShardId> shards;
   for (ShardId shard = 0; shard < owners_.size(); ++shard) {
-    if (FollowerOf(shard) == server) shards.push_back(shard);
+    if (IsFollowedBy(shard, server)) shards.push_back(shard);
   }
   return shards;
 }

@@ -67,6 +67,15 @@ class ShardMap {
     if (followers_.empty() || followers_[shard] == 0) return std::nullopt;
     return followers_[shard] - 1;
   }
+  // Index of its learner, which gets a copy to take the follower's place; nullopt: none.
+  std::optional<uint32_t> LearnerOf(ShardId shard) const {
+    if (learners_.empty() || learners_[shard] == 0) return std::nullopt;
+    return learners_[shard] - 1;
+  }
+  // Whether `server` is to hold a copy of it that it does not own.
+  bool IsFollowedBy(ShardId shard, uint32_t server) const {
+    return FollowerOf(shard) == server || LearnerOf(shard) == server;
+  }
   // Whether its follower is to own it when the owner dies.
   bool InSync(ShardId shard) const { return !in_sync_.empty() && in_sync_[shard]; }
   // The epoch at which it last got another owner, or its owner was started again; 0: never.
@@ -88,7 +97,7 @@ class ShardMap {
   const std::vector<ShardId>& ShardsOf(uint32_t server) const { return shards_of_[server]; }
   // Those of them that are lost.
   std::vector<ShardId> LostBy(uint32_t server) const;
-  // The shards that `server` follows, ascending.
+  // The shards that `server` follows or learns, ascending.
   std::vector<ShardId> FollowedBy(uint32_t server) const;
 
  private:
@@ -103,11 +112,12 @@ class ShardMap {
 
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next four are empty or one per shard.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next five are empty or one per shard.
   std::vector<bool> in_sync_;
   std::vector<uint64_t> terms_;
   std::vector<bool> lost_;
   std::vector<uint64_t> handovers_;
+  std::vector<uint32_t> learners_;  // Index plus one; 0: none.
   std::vector<Server> servers_;
   std::vector<std::vector<ShardId>> shards_of_;  // By server.
 };

@@ -5,7 +5,8 @@
 namespace lodestone::server {
 
 bool ChooseFollowers(const std::vector<uint32_t>& owners, const std::vector<bool>& alive,
-                     const std::vector<bool>& in_sync, std::vector<uint32_t>* followers) {
+                     const std::vector<bool>& draining, const std::vector<bool>& in_sync,
+                     std::vector<uint32_t>* followers) {
   std::vector<uint32_t> held(alive.size());  // Shards, by who owns or follows them.
   for (ShardId shard = 0; shard < owners.size(); ++shard) {
     ++held[owners[shard]];
@@ -18,7 +19,8 @@ bool ChooseFollowers(const std::vector<uint32_t>& owners, const std::vector<bool
     uint32_t best = 0;  // Index plus one.
     for (uint32_t server = 0; server < held.size(); ++server) {
       if (!alive[server] || server == owners[shard]) continue;
-      if (best == 0 || held[server] < held[best - 1]) best = server + 1;
+      const auto rank = [&](uint32_t one) { return std::pair(!draining.empty() && draining[one], held[one]); };
+      if (best == 0 || rank(server) < rank(best - 1)) best = server + 1;
     }
     if (best == 0) continue;
     if (former > 0) --held[former - 1];

@@ -9,8 +9,10 @@
 namespace lodestone::server {
 
 // Finds a live follower for each shard that has none, or one that is dead; one that is dead and in sync has not been
-// taken out yet, and stays. `followers` has indices plus one, 0 for none. Returns whether one is new.
+// taken out yet, and stays. `draining`, which may be empty, are chosen only where there is no other. `followers` has
+// indices plus one, 0 for none. Returns whether one is new.
 bool ChooseFollowers(const std::vector<uint32_t>& owners, const std::vector<bool>& alive,
-                     const std::vector<bool>& in_sync, std::vector<uint32_t>* followers);
+                     const std::vector<bool>& draining, const std::vector<bool>& in_sync,
+                     std::vector<uint32_t>* followers);
 
 }  // namespace lodestone::server

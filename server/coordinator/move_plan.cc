@@ -33,7 +33,13 @@ std::vector<uint32_t> MovePlan::OwnedInTheEnd(const std::vector<uint32_t>& owner
   return owned;
 }
 
-void MovePlan::PlanDrains(const std::vector<uint32_t>& owners, const std::vector<bool>& may_take) {
+void MovePlan::SetLevelsFollowers(bool levels) {
+  changes_ += levels_followers_ != levels;
+  levels_followers_ = levels;
+}
+
+void MovePlan::PlanDrains(const std::vector<uint32_t>& owners, const std::vector<uint32_t>& followers,
+                          const std::vector<bool>& may_take) {
   std::vector<uint32_t> owned = OwnedInTheEnd(owners);
   for (ShardId shard = 0; shard < owners.size(); ++shard) {
     const uint32_t there = TargetOf(shard).value_or(owners[shard]);
@@ -43,6 +49,8 @@ void MovePlan::PlanDrains(const std::vector<uint32_t>& owners, const std::vector
       if (!may_take[server] || draining_[server]) continue;
       if (!best.has_value() || owned[server] < owned[*best]) best = server;
     }
+    const uint32_t follower = followers.empty() ? 0 : followers[shard];
+    if (follower > 0 && may_take[follower - 1] && !draining_[follower - 1]) best = follower - 1;
     if (!best.has_value()) return;
     if (*best == owners[shard]) {
       Forget(shard);
@@ -80,11 +88,13 @@ void MovePlan::Save(v1::CoordinatorState* state) const {
   for (uint32_t server = 0; server < draining_.size(); ++server) {
     if (draining_[server]) state->add_draining(server);
   }
+  state->set_levels_followers(levels_followers_);
 }
 
 void MovePlan::Restore(const v1::CoordinatorState& state) {
   if (!state.moves().empty()) targets_.assign(state.moves().begin(), state.moves().end());
   for (const uint32_t server : state.draining()) draining_[server] = true;
+  levels_followers_ = state.levels_followers();
 }
 
 }  // namespace lodestone::server

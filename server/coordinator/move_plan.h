@@ -33,12 +33,18 @@ class MovePlan {
   bool IsDraining(uint32_t server) const { return draining_[server]; }
   void SetDraining(uint32_t server, bool draining);
 
-  // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to the
-  // server of `may_take` that will own the fewest. One that none may take stays.
-  void PlanDrains(const std::vector<uint32_t>& owners, const std::vector<bool>& may_take);
+  // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to its
+  // follower (`followers` has indices plus one; empty: none has any), which needs no copy, or else to the server that
+  // will own the fewest, of those that `may_take` has. One that none may take stays.
+  void PlanDrains(const std::vector<uint32_t>& owners, const std::vector<uint32_t>& followers,
+                  const std::vector<bool>& may_take);
 
   // Plans moves until servers of `may_take` that do not drain will own the same number of shards, give or take one.
   void PlanLevel(const std::vector<uint32_t>& owners, const std::vector<bool>& may_take);
+
+  // Whether followers are to change until all servers hold as many copies, give or take one.
+  bool levels_followers() const { return levels_followers_; }
+  void SetLevelsFollowers(bool levels);
 
   void Save(v1::CoordinatorState* state) const;
   // REQUIRES: a state that CheckState accepts, of as many shards and servers.
@@ -50,6 +56,7 @@ class MovePlan {
 
   std::vector<uint32_t> targets_;  // By shard: index plus one; 0: none.
   std::vector<bool> draining_;     // By server.
+  bool levels_followers_ = false;
   uint64_t changes_ = 0;
 };
 

@@ -27,7 +27,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"folders of lost shards", state.lost_folders_size()},
                                    {"equal copies", state.equal_copies_size()},
                                    {"moves", state.moves_size()},
-                                   {"handovers", state.handovers_size()}}) {
+                                   {"handovers", state.handovers_size()},
+                                   {"learners", state.learners_size()}}) {
     if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
   }
   for (const uint64_t term : state.terms()) {
@@ -43,6 +44,11 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
     }
     if (follower > state.servers() || follower == state.owners(shard) + 1) {
       return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", follower - 1,
+                    " where there are ", state.servers());
+    }
+    const uint32_t learner = state.learners().empty() ? 0 : state.learners(shard);
+    if (learner > state.servers() || learner == state.owners(shard) + 1 || (learner > 0 && learner == follower)) {
+      return Broken("shard ", shard, " of server ", state.owners(shard), " is learnt by server ", learner - 1,
                     " where there are ", state.servers());
     }
     if ((in_sync && follower == 0) || (undecided && !in_sync))

@@ -31,6 +31,7 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       undecided_(options_.shards),
       handovers_(options_.shards),
       given_up_(options_.shards),
+      learners_(options_.shards),
       lost_(options_.shards),
       lost_folders_(options_.shards),
       equal_(options_.shards) {
@@ -61,6 +62,7 @@ void ShardAssignment::FollowEqual(const MemberPlace& server) {
     // Its owner lives and was told nothing yet, so that no other follower can be in sync.
     if (equal_.IsWith(server.index, shard) && owners_[shard] != server.index) followers_[shard] = server.index + 1;
   }
+  learners_.RemoveFollowers(followers_);
 }
 
 void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
@@ -193,6 +195,7 @@ ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
   if (!members_.Alive(follower)) {
     in_sync_[shard] = false;
     undecided_[shard] = false;
+    EndHandover(shard);
     equal_.Note(shard, follower.index);
     ++changes_;
     return Fate::kStays;
@@ -217,6 +220,7 @@ void ShardAssignment::Promote(ShardId shard) {
   in_sync_[shard] = false;
   undecided_[shard] = false;
   EndHandover(shard);
+  learners_.Set(shard, std::nullopt);
   lost_[shard] = false;
   equal_.Forget(shard);
   terms_[shard] = epoch_ + 1;
@@ -233,6 +237,15 @@ void ShardAssignment::SetMoveFollower(ShardId shard, std::optional<uint32_t> ser
   undecided_[shard] = false;
   EndHandover(shard);
   NewEpoch();
+}
+
+void ShardAssignment::SetLearner(ShardId shard, std::optional<uint32_t> server) {
+  learners_.Set(shard, server);
+  NewEpoch();
+}
+
+void ShardAssignment::AskToKeep(ShardId shard) {
+  if (EndHandover(shard)) NewEpoch();
 }
 
 void ShardAssignment::AskToGiveUp(const std::vector<ShardId>& shards) {
@@ -288,8 +301,10 @@ void ShardAssignment::EndMovesOf(const MemberPlace& server) {
 void ShardAssignment::TakeOut(const MemberPlace& server) {
   if (!mapped_) return;
   if (!options_.replicated()) return EndMovesOf(server);
+  bool changed = learners_.Remove(server.index);
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
+    changed |= EndHandover(shard);  // So that an owner that has given it up takes it back.
     in_sync_[shard] = false;
     undecided_[shard] = false;
     equal_.Note(shard, server.index);
@@ -307,7 +322,7 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
     if (fate == Fate::kWaits) ++waiting[follower];
     if (fate == Fate::kStays) ++stay;
   }
-  if (!moved.empty()) NewEpoch();
+  if (!moved.empty() || changed) NewEpoch();
   std::vector<std::string> fates;
   for (const auto& [to, shards] : moved) {
     fates.push_back(absl::StrCat(shards.size(), " to ps ", to));
@@ -341,7 +356,9 @@ void ShardAssignment::AssignFollowers() {
   if (!mapped_ || !options_.replicated()) return;
   std::vector<bool> alive(members_.servers().size());
   for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
-  if (ChooseFollowers(owners_, alive, in_sync_, &followers_)) NewEpoch();
+  if (!ChooseFollowers(owners_, alive, draining_, in_sync_, &followers_)) return;
+  learners_.RemoveFollowers(followers_);
+  NewEpoch();
 }
 
 bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {
@@ -351,6 +368,10 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   if (report.has_term() && report.term() != terms_[shard]) return false;
   if (undecided_[shard]) return false;  // The shard is no longer its own, or else Route will say that it is.
   const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
+  if (learners_.Of(shard).has_value() && report.follower() != 0) {
+    const MemberPlace& learner = members_.servers()[*learners_.Of(shard)];
+    if (learner.incarnation == report.follower()) return ReportLearner(shard, learner, report);
+  }
   const bool is_other = follower == nullptr || follower->incarnation != report.follower();
   if (report.in_sync() && (is_other || !members_.Alive(*follower))) return false;
   if (report.gives_up() > 0) {
@@ -365,6 +386,18 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   if (in_sync_[shard] != report.in_sync()) ++changes_;
   in_sync_[shard] = report.in_sync();
   if (!report.in_sync() && EndHandover(shard)) NewEpoch();
+  return true;
+}
+
+bool ShardAssignment::ReportLearner(ShardId shard, const MemberPlace& learner,
+                                    const v1::ReportSyncRequest::Report& report) {
+  if (!report.in_sync()) return true;  // It does not count yet.
+  if (report.gives_up() > 0 || handovers_[shard] > 0 || !members_.Alive(learner)) return false;
+  equal_.Forget(shard);
+  followers_[shard] = learner.index + 1;
+  in_sync_[shard] = true;
+  learners_.Set(shard, std::nullopt);
+  NewEpoch();
   return true;
 }
 
@@ -459,6 +492,7 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
     state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
     state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
   }
+  learners_.Save(state);
   if (HasHandovers()) state->mutable_handovers()->Add(handovers_.begin(), handovers_.end());
   equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
               state->mutable_equal_copies());
@@ -503,6 +537,8 @@ void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
   followers_.assign(state.followers().begin(), state.followers().end());
   if (!state.in_sync().empty()) in_sync_.assign(state.in_sync().begin(), state.in_sync().end());
   if (!state.undecided().empty()) undecided_.assign(state.undecided().begin(), state.undecided().end());
+  if (!state.handovers().empty()) handovers_.assign(state.handovers().begin(), state.handovers().end());
+  learners_.Restore(state);
   equal_.Restore(state.equal_copies());
 }
 

@@ -20,7 +20,9 @@
 //
 // Without replicas, a shard has a follower only while it moves (ShardMoves), and the owner's end changes nothing: it is
 // waited for. When the follower is in sync, the owner is asked to give the shard up: it answers for it no more, and
-// reports that. Only on that report the follower owns it, so that two never answer for one shard.
+// reports that. Only on that report the follower owns it, so that two never answer for one shard. With replicas a shard
+// gets a learner for that, beside its follower: its owner reports that one as in sync when it acknowledges nothing that
+// either of them lacks, and from then on it is the follower. So no move leaves a shard with fewer copies.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -39,6 +41,7 @@
 #include "server/coordinator/cluster_options.h"
 #include "server/coordinator/equal_copies.h"
 #include "server/coordinator/event_queue.h"
+#include "server/coordinator/learners.h"
 #include "server/coordinator/member_table.h"
 
 namespace lodestone::server {
@@ -68,6 +71,9 @@ class ShardAssignment {
   // The epochs at which owners were asked to give shards up; 0: they were not.
   const std::vector<uint64_t>& handovers() const { return handovers_; }
   bool HasHandovers() const;
+  // As followers().
+  const std::vector<uint32_t>& learners() const { return learners_.servers(); }
+  bool HasLearners() const { return learners_.any(); }
   const EqualCopies& equal() const { return equal_; }
   // Whether the coordinator has lost its state, but for what checkpoints keep of it, which is not the owners.
   bool owners_unknown() const { return owners_unknown_; }
@@ -108,8 +114,14 @@ class ShardAssignment {
 
   // For a move, the server that is to follow a shard; nullopt: none any more. REQUIRES: without replicas, and a map.
   void SetMoveFollower(ShardId shard, std::optional<uint32_t> server);
-  // Asks their owners to give shards up. REQUIRES: their followers are in sync.
+  // With replicas, the server that is to learn a shard; nullopt: none any more. REQUIRES: it neither owns nor follows
+  // it.
+  void SetLearner(ShardId shard, std::optional<uint32_t> server);
+  // Servers that are to follow nothing where others can.
+  void SetDraining(std::vector<bool> draining) { draining_ = std::move(draining); }
+  // Asks their owners to give shards up, or not to. REQUIRES: their followers are in sync.
   void AskToGiveUp(const std::vector<ShardId>& shards);
+  void AskToKeep(ShardId shard);
   // Makes the followers of the shards that their owners have given up their owners. Returns these shards.
   std::vector<ShardId> HandOver();
 
@@ -140,6 +152,8 @@ class ShardAssignment {
   Fate Decide(ShardId shard);
   // The shard is its follower's from the next epoch on.
   void Promote(ShardId shard);
+  // Report, of the shard's learner.
+  bool ReportLearner(ShardId shard, const MemberPlace& learner, const v1::ReportSyncRequest::Report& report);
   // The same as TakeOut without replicas: nothing of what the server owns or follows changes hands.
   void EndMovesOf(const MemberPlace& server);
   // Returns whether it was asked to be given up.
@@ -178,10 +192,12 @@ class ShardAssignment {
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
   std::vector<uint64_t> handovers_;
   std::vector<bool> given_up_;  // Its owner has reported it: until HandOver.
+  Learners learners_;
   std::vector<bool> lost_;
   // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete.
   std::vector<uint64_t> lost_folders_;
   EqualCopies equal_;
+  std::vector<bool> draining_;          // By server; empty: none.
   std::vector<std::string> failovers_;  // TakeFailovers.
 };
 

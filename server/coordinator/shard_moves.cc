@@ -25,6 +25,8 @@ ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members
 
 bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
 
+bool ShardMoves::Learns(uint32_t server, ShardId shard) const { return shards_.learners()[shard] == server + 1; }
+
 bool ShardMoves::Lives(uint32_t server) const {
   const MemberPlace& place = members_.servers()[server];
   return members_.Alive(place) && !place.silent;
@@ -55,11 +57,20 @@ absl::Status ShardMoves::CheckServed(ShardId shard) const {
                                                     " is not served, and cannot move: see psctl status"));
 }
 
+bool ShardMoves::KnowsLearners(uint32_t server) const {
+  const MemberPlace& place = members_.servers()[server];
+  return place.data.has_value() && place.data->knows_learners();
+}
+
 absl::Status ShardMoves::CheckPlans() const {
   if (!options_.replicated()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "with cluster.replicas: 2 no move is planned: a ps that is shut down gives its shards to their followers, and "
-      "another one follows them then");
+  for (const MemberPlace& place : members_.servers()) {
+    if (!members_.Alive(place) || KnowsLearners(place.index)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("with cluster.replicas: 2 no shard moves while a ps is of a version before 0.1, and ps ",
+                     place.index, " is: start it again with this version"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<bool> ShardMoves::Living() const {
@@ -86,12 +97,14 @@ uint32_t ShardMoves::Cancel(const v1::MoveRequest& request) {
 
 absl::StatusOr<v1::MoveResponse> ShardMoves::Move(const v1::MoveRequest& request) {
   v1::MoveResponse response;
-  LODESTONE_RETURN_IF_ERROR(CheckPlans());
+  if (!request.cancel()) LODESTONE_RETURN_IF_ERROR(CheckPlans());
   for (const ShardId shard : request.shards()) LODESTONE_RETURN_IF_ERROR(CheckShard(shard));
   if (request.cancel()) {
     response.set_cancelled(Cancel(request));
+    if (request.shards().empty()) plan_.SetLevelsFollowers(false);
   } else if (request.level()) {
     plan_.PlanLevel(shards_.owners(), Present());
+    plan_.SetLevelsFollowers(options_.replicated());
   } else {
     LODESTONE_RETURN_IF_ERROR(CheckTakes(request.server()));
     for (const ShardId shard : request.shards()) LODESTONE_RETURN_IF_ERROR(CheckServed(shard));
@@ -102,30 +115,38 @@ absl::StatusOr<v1::MoveResponse> ShardMoves::Move(const v1::MoveRequest& request
     const bool named = std::find(request.shards().begin(), request.shards().end(), shard) != request.shards().end();
     if (named || request.level()) response.set_planned(response.planned() + plan_.TargetOf(shard).has_value());
   }
+  if (request.level()) response.set_planned(response.planned() + static_cast<uint32_t>(NewFollowers().size()));
   return response;
 }
 
 absl::StatusOr<v1::DrainResponse> ShardMoves::Drain(const v1::DrainRequest& request) {
-  LODESTONE_RETURN_IF_ERROR(CheckPlans());
+  if (!request.undo()) LODESTONE_RETURN_IF_ERROR(CheckPlans());
   const uint32_t server = request.server();
   if (request.undo()) {
     for (ShardId shard = 0; shard < options_.shards; ++shard) {
       if (plan_.IsDraining(server) && shards_.owners()[shard] == server) plan_.Forget(shard);
     }
   } else {
-    bool takes = false;
-    for (uint32_t other = 0; other < options_.servers; ++other) {
-      takes = takes || (other != server && CheckTakes(other).ok());
-    }
-    if (!takes) {
+    uint32_t takes = 0;
+    for (uint32_t other = 0; other < options_.servers; ++other) takes += other != server && CheckTakes(other).ok();
+    if (takes == 0) {
       return absl::FailedPreconditionError(
           absl::StrCat("no other ps could take the shards of ps ", server, ": each is away, or drains"));
+    }
+    if (options_.replicated() && takes == 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("with cluster.replicas: 2 two other ps are to hold the shards of ps ", server,
+                       ", and only one is there and does not drain"));
     }
   }
   plan_.SetDraining(server, !request.undo());
   Advance();
   v1::DrainResponse response;
   response.set_shards_owned(OwnedBy(server));
+  if (options_.replicated()) {
+    const std::vector<uint32_t>& followers = shards_.followers();
+    response.set_shards_following(static_cast<uint32_t>(std::count(followers.begin(), followers.end(), server + 1)));
+  }
   return response;
 }
 
@@ -157,12 +178,17 @@ void ShardMoves::DropEnded() {
 void ShardMoves::HandOverReady() {
   for (const ShardId shard : shards_.HandOver()) plan_.Forget(shard);
   std::vector<ShardId> ready;
-  std::set<std::pair<uint32_t, uint32_t>> lagging;  // From and to.
+  std::set<std::pair<uint32_t, uint32_t>> lagging;           // From and to.
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> handed;  // Shards, by from and to.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);
-    if (!target.has_value() || !Follows(*target, shard) || shards_.handovers()[shard] > 0) continue;
-    if (shards_.in_sync()[shard] && Lives(*target)) {
-      ready.push_back(shard);
+    if (!target.has_value() || shards_.IsUnserved(shard)) continue;
+    if (!Follows(*target, shard) && !Learns(*target, shard)) continue;
+    uint32_t& at_once = handed[{shards_.owners()[shard], *target}];
+    if (shards_.handovers()[shard] > 0) {
+      ++at_once;
+    } else if (Follows(*target, shard) && shards_.in_sync()[shard] && Lives(*target)) {
+      if (at_once++ < kShardsAtOnce) ready.push_back(shard);
     } else {
       lagging.emplace(shards_.owners()[shard], *target);
     }
@@ -174,12 +200,73 @@ void ShardMoves::HandOverReady() {
 }
 
 void ShardMoves::Advance() {
-  if (!shards_.mapped() || options_.replicated()) return;
-  plan_.PlanDrains(shards_.owners(), Living());
-  if (!plan_.any() && !shards_.HasFollowers()) return;
-  DropEnded();
+  if (!shards_.mapped()) return;
+  if (!options_.replicated()) {
+    plan_.PlanDrains(shards_.owners(), {}, Living());
+    if (!plan_.any() && !shards_.HasFollowers()) return;
+    DropEnded();
+    HandOverReady();
+    return Begin();
+  }
+  std::vector<bool> draining(options_.servers);
+  for (uint32_t server = 0; server < options_.servers; ++server) draining[server] = plan_.IsDraining(server);
+  const bool drains = std::find(draining.begin(), draining.end(), true) != draining.end();
+  shards_.SetDraining(std::move(draining));
+  plan_.PlanDrains(shards_.owners(), shards_.followers(), Living());
+  if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers()) return;
+  DropEndedLearners();
   HandOverReady();
-  Begin();
+  BeginLearners();
+}
+
+void ShardMoves::DropEndedLearners() {
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (plan_.TargetOf(shard) == shards_.owners()[shard]) plan_.Forget(shard);
+    const std::optional<uint32_t> target = plan_.TargetOf(shard);
+    if (!target.has_value() || !Follows(*target, shard)) shards_.AskToKeep(shard);
+    const uint32_t learner = shards_.learners()[shard];
+    if (learner == 0) continue;
+    // The plan was given up, or changed, while a copy was made; or nobody is there to learn from.
+    const uint32_t follower = shards_.followers()[shard];
+    const bool relieves = !target.has_value() && !plan_.IsDraining(learner - 1) && follower > 0 &&
+                          (plan_.IsDraining(follower - 1) || plan_.levels_followers());
+    if ((target != learner - 1 && !relieves) || shards_.IsUnserved(shard)) shards_.SetLearner(shard, std::nullopt);
+  }
+}
+
+std::vector<ShardMoves::NewFollower> ShardMoves::NewFollowers() const {
+  std::vector<NewFollower> changes;
+  std::vector<uint32_t> held(options_.servers);  // Copies, once learners have taken their places.
+  std::vector<bool> takes(options_.servers);
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    takes[server] = Lives(server) && !plan_.IsDraining(server);
+  }
+  const auto follower_of = [this](ShardId shard) {
+    return shards_.learners()[shard] > 0 ? shards_.learners()[shard] : shards_.followers()[shard];
+  };
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    ++held[shards_.owners()[shard]];
+    if (follower_of(shard) > 0) ++held[follower_of(shard) - 1];
+  }
+  const bool levels = plan_.levels_followers() && !plan_.any();
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t follower = follower_of(shard);
+    if (follower == 0 || shards_.learners()[shard] > 0 || plan_.TargetOf(shard).has_value()) continue;
+    const bool drains = plan_.IsDraining(follower - 1);
+    if (!drains && !levels) continue;
+    std::optional<uint32_t> best;
+    for (uint32_t server = 0; server < options_.servers; ++server) {
+      if (server == shards_.owners()[shard] || server == follower - 1 || !takes[server]) continue;
+      if (!best.has_value() || held[server] < held[*best]) best = server;
+    }
+    // Each change of levelling brings two numbers nearer to each other, so that it ends.
+    if (!drains && (!best.has_value() || held[*best] + 1 >= held[follower - 1])) continue;
+    changes.push_back({shard, best});
+    if (!best.has_value()) continue;
+    --held[follower - 1];
+    ++held[*best];
+  }
+  return changes;
 }
 
 void ShardMoves::Begin() {
@@ -202,6 +289,44 @@ void ShardMoves::Begin() {
   }
 }
 
+void ShardMoves::BeginLearners() {
+  std::vector<bool> busy(options_.servers);
+  bool changes = plan_.any();
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t learner = shards_.learners()[shard];
+    if (learner > 0) busy[shards_.owners()[shard]] = busy[learner - 1] = changes = true;
+  }
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> begun;  // Shards, by from and to.
+  const auto begin = [&](ShardId shard, uint32_t to) {
+    const uint32_t owner = shards_.owners()[shard];
+    if (shards_.learners()[shard] > 0 || shards_.handovers()[shard] > 0 || !WhyNotLearnt(shard, to).empty()) return;
+    const auto pair = begun.find({owner, to});
+    if (pair == begun.end() ? busy[owner] || busy[to] : pair->second == kShardsAtOnce) return;
+    shards_.SetLearner(shard, to);
+    busy[owner] = busy[to] = true;
+    ++begun[{owner, to}];
+  };
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const std::optional<uint32_t> target = plan_.TargetOf(shard);
+    if (target.has_value() && !Follows(*target, shard)) begin(shard, *target);
+  }
+  for (const NewFollower& change : NewFollowers()) {
+    changes = true;
+    if (change.server.has_value()) begin(change.shard, *change.server);
+  }
+  if (!changes) plan_.SetLevelsFollowers(false);
+}
+
+std::string ShardMoves::WhyNotLearnt(ShardId shard, uint32_t server) const {
+  const uint32_t owner = shards_.owners()[shard];
+  if (shards_.IsUnserved(shard)) return absl::StrCat("ps ", owner, ", which does not serve it");
+  for (const uint32_t each : {owner, server}) {
+    if (!Lives(each)) return absl::StrCat("ps ", each, ", which is away");
+    if (!KnowsLearners(each)) return absl::StrCat("ps ", each, ", to be started again with this version");
+  }
+  return shards_.in_sync()[shard] ? "" : "its follower to be in sync";
+}
+
 void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
   for (ShardId shard = 0; shards_.mapped() && shard < options_.shards; ++shard) {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);
@@ -211,16 +336,41 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
     move->set_shard(shard);
     move->set_from(owner);
     move->set_to(*target);
-    move->set_copying(Follows(*target, shard));
+    move->set_copying(options_.replicated() ? Learns(*target, shard) : Follows(*target, shard));
+    if (options_.replicated()) move->set_waiting_for(WhyNotLearnt(shard, *target));
     if (shards_.handovers()[shard] > 0) move->set_waiting_for(absl::StrCat("ps ", owner, " to give it up"));
     if (shards_.IsUnserved(shard)) move->set_waiting_for(absl::StrCat("ps ", owner, ", which does not serve it"));
     if (!Lives(*target)) move->set_waiting_for(absl::StrCat("ps ", *target, ", which is away"));
   }
+  if (shards_.mapped() && options_.replicated()) FillNewFollowers(status);
   for (v1::MemberStatus& server : *status->mutable_servers()) server.set_draining(plan_.IsDraining(server.index()));
 }
 
+void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
+  const auto add = [&](ShardId shard) {
+    v1::ShardMove* const move = status->add_moves();
+    move->set_shard(shard);
+    move->set_of_follower(true);
+    move->set_from(shards_.followers()[shard] - 1);
+    return move;
+  };
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t learner = shards_.learners()[shard];
+    if (learner == 0 || shards_.followers()[shard] == 0 || plan_.TargetOf(shard).has_value()) continue;
+    v1::ShardMove* const move = add(shard);
+    move->set_to(learner - 1);
+    move->set_copying(true);
+  }
+  for (const NewFollower& change : NewFollowers()) {
+    v1::ShardMove* const move = add(change.shard);
+    move->set_to(change.server.value_or(move->from()));
+    move->set_waiting_for(change.server.has_value() ? WhyNotLearnt(change.shard, *change.server)
+                                                    : "another ps that can follow it");
+  }
+}
+
 void ShardMoves::Restore(const v1::CoordinatorState& state) {
-  if (state.servers() == options_.servers && !options_.replicated()) plan_.Restore(state);
+  if (state.servers() == options_.servers) plan_.Restore(state);
 }
 
 }  // namespace lodestone::server

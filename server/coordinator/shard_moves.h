@@ -6,12 +6,17 @@
 // ShardAssignment. Some shards of one server go to one other at a time, and change their owner together, so that moves
 // need little more memory than before, and few checkpoints.
 //
-// With replicas no move is planned: a server that is shut down gives its shards to their followers.
+// With replicas, the server that is to own a shard learns it beside its follower, takes the follower's place, and is
+// made the owner; the former owner follows then. A shard that is to move to its follower needs no copy. Those that a
+// draining server follows get another follower in the same way, and after Move with `level` those of servers that hold
+// more copies than others.
 //
 // Not thread-safe: belongs to the Membership. Memory is bounded by the configured numbers of shards and servers.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,8 +42,8 @@ class ShardMoves {
   bool IsDraining(uint32_t server) const { return plan_.IsDraining(server); }
 
   // Admin.Move and Admin.Drain. REQUIRES: there is a shard map, and such a server. INVALID_ARGUMENT: no such shard.
-  // FAILED_PRECONDITION, and nothing is planned: there are replicas, the server is away or drains, or nobody serves the
-  // shard.
+  // FAILED_PRECONDITION, and nothing is planned: the server is away or drains, nobody serves the shard, or, with
+  // replicas, a server is of a version that knows no learners.
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
 
@@ -63,18 +68,33 @@ class ShardMoves {
   // Whether the server lives, as this life of the coordinator has heard.
   bool Lives(uint32_t server) const;
   std::vector<bool> Living() const;
-  // By server: it lives, or did when this life of the coordinator began, and will be heard of until its lease ends. What
-  // is planned for those waits until then.
+  // By server: it lives, or did when this life of the coordinator began, and will be heard of until its lease ends.
+  // What is planned for those waits until then.
   std::vector<bool> Present() const;
   // Returns how many plans were given up.
   uint32_t Cancel(const v1::MoveRequest& request);
   bool Follows(uint32_t server, ShardId shard) const;
+  bool Learns(uint32_t server, ShardId shard) const;
   // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
   void DropEnded();
   // Makes those that were given up their followers', and asks owners to give up what is ready.
   void HandOverReady();
   // Has servers that neither give nor get shards begin with the next.
   void Begin();
+  // The same two with replicas.
+  void DropEndedLearners();
+  void BeginLearners();
+  // The shards that are to have another follower, as theirs drains or holds more copies than others, and who that is
+  // to be; nullopt: nobody is there who could. Without those that have a learner.
+  struct NewFollower {
+    ShardId shard = 0;
+    std::optional<uint32_t> server;
+  };
+  std::vector<NewFollower> NewFollowers() const;
+  // What has to be waited for before a server can learn a shard, in words; empty: nothing.
+  std::string WhyNotLearnt(ShardId shard, uint32_t server) const;
+  bool KnowsLearners(uint32_t server) const;
+  void FillNewFollowers(v1::ClusterStatus* status) const;
   uint32_t OwnedBy(uint32_t server) const;
 
   const ClusterOptions& options_;

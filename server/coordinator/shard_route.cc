@@ -64,6 +64,7 @@ absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const Shar
   }
   if (shards.HasTerms()) response.mutable_terms()->Add(shards.terms().begin(), shards.terms().end());
   if (shards.HasHandovers()) response.mutable_handovers()->Add(shards.handovers().begin(), shards.handovers().end());
+  if (shards.HasLearners()) response.mutable_learners()->Add(shards.learners().begin(), shards.learners().end());
   if (shards.HasLost()) response.mutable_lost()->Add(shards.lost().begin(), shards.lost().end());
   return response;
 }

@@ -83,6 +83,7 @@ absl::Status Follower::Link::RunStream() {
     start.set_lineage(log->header().lineage());
   }
   for (const ShardId shard : shards_) *start.add_follows() = PositionOf(shard);
+  start.mutable_learns()->Add(learns_.begin(), learns_.end());
   absl::Status status;
   {
     MutexLock lock(&write_mu_);

@@ -3,6 +3,7 @@
 // Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,7 +35,7 @@ namespace lodestone::server {
 class Follower::Link {
  public:
   Link(const Options& options, Store* store, NewestUpdates* newest, uint32_t owner, std::string address,
-       Incarnation owner_incarnation, std::vector<ShardId> shards)
+       Incarnation owner_incarnation, std::vector<ShardId> shards, std::vector<ShardId> learns)
       : options_(options),
         store_(store),
         newest_(newest),
@@ -42,14 +43,18 @@ class Follower::Link {
         address_(std::move(address)),
         owner_incarnation_(owner_incarnation),
         shards_(std::move(shards)),
+        learns_(std::move(learns)),
         place_(options.open ? options.open(address_) : OverGrpc(address_, options.credentials)),
         incarnation_(options.incarnation()),
         confirmations_([this] { ConfirmLogged(); }),
         thread_([this] { Run(); }) {}
   ~Link() { Stop(); }
 
-  bool Is(const std::string& address, Incarnation incarnation, const std::vector<ShardId>& shards) const {
+  // Whether it is what follows `shards`, and learns `learns` of them. One that has come to follow what it learnt is.
+  bool Is(const std::string& address, Incarnation incarnation, const std::vector<ShardId>& shards,
+          const std::vector<ShardId>& learns) const {
     return address_ == address && owner_incarnation_ == incarnation && shards_ == shards &&
+           std::includes(learns_.begin(), learns_.end(), learns.begin(), learns.end()) &&
            incarnation_ == options_.incarnation();
   }
   void Stop() {
@@ -99,6 +104,7 @@ class Follower::Link {
   const std::string address_;
   const Incarnation owner_incarnation_;
   const std::vector<ShardId> shards_;         // Ascending.
+  const std::vector<ShardId> learns_;         // Those of them that it learnt by the map that this began with.
   const std::unique_ptr<FollowPlace> place_;  // Used by the thread.
   const Incarnation incarnation_;             // Of this ps.
   const SteadyTime time_;

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,10 +73,16 @@ class FollowStream final : public Revocable, public std::enable_shared_from_this
   int64_t SilentMs() const;
   bool ended() const;
 
-  // The follower, as its first message said. Set by the replicator while it takes that in.
-  void SetFollower(uint32_t server, Incarnation incarnation);
+  // The follower, and the shards that it learns, as its first message said. Set by the replicator while it takes that
+  // in.
+  void SetFollower(uint32_t server, Incarnation incarnation, std::set<ShardId> learns);
   uint32_t server() const;
   Incarnation incarnation() const;
+  bool Learns(ShardId shard) const;
+  // Nothing more of the shard is sent, as another ps follows it, and the stream stays open. If this one is to follow it
+  // again, by a map that its follower may not tell from the one before, the stream has to begin anew.
+  void Drop(ShardId shard);
+  bool HasDropped(ShardId shard) const;
 
   // The wire's: what was started has ended, the follower is gone, all has ended.
   void OnReadDone(bool ok);
@@ -102,6 +109,8 @@ class FollowStream final : public Revocable, public std::enable_shared_from_this
   CondVar changed_;
   uint32_t server_ ABSL_GUARDED_BY(mu_) = 0;
   Incarnation incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<ShardId> learns_ ABSL_GUARDED_BY(mu_);
+  std::set<ShardId> dropped_ ABSL_GUARDED_BY(mu_);
   std::deque<FollowPieceRef> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;

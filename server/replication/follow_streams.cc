@@ -125,7 +125,7 @@ absl::Status FollowStreams::CheckStart(const FollowStream& stream, const v1::Fol
 absl::Status FollowStreams::OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start) {
   LODESTONE_RETURN_IF_ERROR(CheckStart(*stream, start));
   if (start.arithmetic() != 0 && start.arithmetic() != ArithmeticFingerprint()) NoteUnlike(start);
-  stream->SetFollower(start.server(), start.incarnation());
+  stream->SetFollower(start.server(), start.incarnation(), {start.learns().begin(), start.learns().end()});
   MutexLock lock(&mu_);
   if (shut_down_) return NoMore();
   std::erase_if(bootstraps_, [](const auto& bootstrap) { return bootstrap->done(); });
@@ -151,6 +151,13 @@ std::vector<std::shared_ptr<FollowStream>> FollowStreams::streams() const {
 void FollowStreams::Queue(const FollowPieceRef& piece, QueuedSends* sends) const {
   for (const auto& stream : streams()) {
     if (stream->incarnation() != 0) sends->Queue(stream, piece);
+  }
+}
+
+void FollowStreams::EndDropped(uint32_t server, ShardId shard) const {
+  for (const auto& stream : streams()) {
+    if (stream->server() != server || !stream->HasDropped(shard)) continue;
+    stream->End(absl::UnavailableError(absl::StrCat("ps ", server, " is to follow shard ", shard, " again")));
   }
 }
 

@@ -47,6 +47,8 @@ class FollowStreams {
   bool empty() const;
   // Queues a piece for all streams that have begun.
   void Queue(const FollowPieceRef& piece, QueuedSends* sends) const;
+  // Ends those of a ps that have dropped the shard, so that they begin anew.
+  void EndDropped(uint32_t server, ShardId shard) const;
   // Ends those that have not begun for so long.
   void EndSilent(int64_t silent_ms_max);
   // Ends all, and takes no more.

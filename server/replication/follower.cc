@@ -20,11 +20,19 @@ std::map<uint32_t, std::vector<ShardId>> Follower::WantedBy(const ShardMap& map)
   return wanted;
 }
 
+std::vector<ShardId> Follower::LearntOf(std::vector<ShardId> shards, const ShardMap& map) const {
+  std::erase_if(shards, [&](ShardId shard) { return map.LearnerOf(shard) != options_.server; });
+  return shards;
+}
+
 void Follower::StopFollowing(const ShardMap& map) {
   const std::map<uint32_t, std::vector<ShardId>> wanted = WantedBy(map);
   for (const auto& [owner, link] : links_by_owner()) {
     const auto shards = wanted.find(owner);
-    if (shards != wanted.end() && link->Is(map.AddressOf(owner), map.IncarnationOf(owner), shards->second)) continue;
+    if (shards != wanted.end() &&
+        link->Is(map.AddressOf(owner), map.IncarnationOf(owner), shards->second, LearntOf(shards->second, map))) {
+      continue;
+    }
     link->Stop();
     MutexLock lock(&mu_);
     links_.erase(owner);
@@ -47,7 +55,7 @@ void Follower::Follow(const ShardMap& map, const std::function<bool()>& supersed
     }
     std::erase_if(shards, [this](ShardId shard) { return store_->shards().RoleOf(shard) < ShardRole::kFollowing; });
     auto fresh = std::make_shared<Link>(options_, store_, newest_, owner, map.AddressOf(owner),
-                                        map.IncarnationOf(owner), shards);
+                                        map.IncarnationOf(owner), shards, LearntOf(shards, map));
     MutexLock lock(&mu_);
     links_[owner] = std::move(fresh);
   }

@@ -69,6 +69,8 @@ class Follower {
 
   // By owner.
   std::map<uint32_t, std::vector<ShardId>> WantedBy(const ShardMap& map) const;
+  // Those of the shards that this ps learns.
+  std::vector<ShardId> LearntOf(std::vector<ShardId> shards, const ShardMap& map) const;
   std::map<uint32_t, std::shared_ptr<Link>> links_by_owner() const;
   std::vector<std::shared_ptr<Link>> links() const;
 

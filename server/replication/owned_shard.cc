@@ -3,138 +3,96 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/shard/shard.h"
-
 namespace lodestone::server {
 
 void OwnedShard::Reset(bool owned, uint64_t term, int64_t now_ms) {
+  owned_ = owned;
   term_ = term;
   alone_ms_ = now_ms;
-  DropUnconfirmed(UINT64_MAX);
-  owned_ = owned;
-  sync_ = ShardSync();
-  Recount();
-  stream_.reset();
-  waits_.clear();
+  named_.reset();
+  named_epoch_ = 0;
+  for (ShardFollower* const one : both()) one->Reset();
 }
 
-std::optional<int64_t> OwnedShard::waiting_since_ms() const {
-  if (waits_.empty()) return std::nullopt;
-  return waits_.front().since_ms;
+ShardFollower& OwnedShard::Of(const FollowStream& stream, ShardId shard) {
+  const auto knows = [&stream](const ShardFollower& one) {
+    return one.sync().follower() != 0 && one.sync().server() == stream.server();
+  };
+  if (knows(follower_)) return follower_;
+  return knows(learner_) || stream.Learns(shard) ? learner_ : follower_;
 }
 
-std::optional<int64_t> OwnedShard::silent_since_ms(int64_t patience_ms) const {
-  if (waits_.empty()) return std::nullopt;
-  const int64_t oldest_ms = waits_.front().since_ms;
-  return std::clamp(confirmed_ms_, oldest_ms, oldest_ms + patience_ms);
+void OwnedShard::SetNamed(uint32_t follower, uint64_t epoch) {
+  if (epoch < named_epoch_) return;
+  named_ = follower;
+  named_epoch_ = epoch;
+}
+
+bool OwnedShard::WouldOust(const FollowStream& stream, ShardId shard) {
+  const ShardFollower& one = Of(stream, shard);
+  return &one == &follower_ && one.sync().counts() && one.sync().server() != stream.server() && named_.has_value() &&
+         *named_ != stream.server() + 1;
+}
+
+ShardFollower* OwnedShard::With(const FollowStream* stream) {
+  for (ShardFollower* const one : both()) {
+    if (one->stream().get() == stream) return one;
+  }
+  return nullptr;
+}
+
+ShardFollower& OwnedShard::ReportedOf(Incarnation follower) {
+  return follower != 0 && learner_.sync().follower() == follower ? learner_ : follower_;
+}
+
+std::optional<OwnedShard::Waiting> OwnedShard::OldestWait() const {
+  std::optional<Waiting> oldest;
+  for (const ShardFollower* const one : both()) {
+    const std::optional<int64_t> since_ms = one->waiting_since_ms();
+    if (!since_ms.has_value() || (oldest.has_value() && oldest->since_ms <= *since_ms)) continue;
+    oldest = Waiting{*since_ms, one->sync().server()};
+  }
+  return oldest;
+}
+
+void OwnedShard::SetAppended(Version version) {
+  for (ShardFollower* const one : both()) one->sync().SetAppended(version);
 }
 
 void OwnedShard::Append(const FollowPieceRef& piece, QueuedSends* sends) {
-  unconfirmed_.push_back(piece);
-  unconfirmed_bytes_ += piece->bytes;
-  BytesOfAll().fetch_add(piece->bytes, std::memory_order_relaxed);
-  if (sync_.sending_state()) return;  // FinishState sends it.
-  if (stream_ != nullptr) sends->Queue(stream_, piece);
-  if (!sync_.counts() && all_->others.load(std::memory_order_relaxed) > all_->others_max) DropUnconfirmed(UINT64_MAX);
+  for (ShardFollower* const one : both()) {
+    if (one->sync().KeepsUpdates()) one->Append(piece, sends);
+  }
 }
 
-void OwnedShard::Await(Version version, int64_t now_ms, PendingAckRef ack) {
-  waits_.push_back({version, now_ms, std::move(ack)});
-}
-
-void OwnedShard::Confirm(Version version, int64_t now_ms, SettledAcks* settled) {
-  if (version > sync_.confirmed()) confirmed_ms_ = now_ms;
-  sync_.Confirm(version);
-  Recount();
-  DropUnconfirmed(sync_.confirmed());
-  while (!waits_.empty() && waits_.front().version <= sync_.confirmed()) {
-    settled->Add(std::move(waits_.front().ack), absl::OkStatus());
-    waits_.pop_front();
+void OwnedShard::Await(Version version, int64_t now_ms, const PendingAckRef& ack) {
+  for (ShardFollower* const one : both()) {
+    if (!one->sync().HoldsUp(version) || (one == &learner_ && Planted(Defect::kLearnerNotAwaited))) continue;
+    ack->Add();
+    one->Await(version, now_ms, ack);
   }
 }
 
 void OwnedShard::SettleAll(const absl::Status& status, SettledAcks* settled) {
-  for (Wait& wait : waits_) settled->Add(std::move(wait.ack), status);
-  waits_.clear();
+  for (ShardFollower* const one : both()) one->SettleAll(status, settled);
+}
+
+void OwnedShard::EndStreams(const absl::Status& status) {
+  for (ShardFollower* const one : both()) one->EndStream(status);
 }
 
 void OwnedShard::OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled) {
   alone_ms_ = now_ms;
-  Recount();
-  SettleAll(end, settled);
-  if (stream_ == nullptr) DropUnconfirmed(UINT64_MAX);
+  follower_.OnReleased(end, settled);
 }
 
-std::optional<Version> OwnedShard::oldest_kept() const {
-  if (unconfirmed_.empty()) return std::nullopt;
-  return unconfirmed_.front()->version;
-}
-
-bool OwnedShard::Resumes(Incarnation follower, Version position) const {
-  return sync_.Resumes(follower, position, oldest_kept());
-}
-
-ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
-                                       SettledAcks* settled, QueuedSends* sends) {
-  const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept());
-  if (attached == ShardSync::Attached::kCountsStill) return attached;
-  if (stream_ != stream) EndStream(absl::UnavailableError("the follower has another stream now"));
-  stream_ = stream;
-  if (attached == ShardSync::Attached::kNeedsState) {
-    DropUnconfirmed(UINT64_MAX);
-    return attached;
-  }
-  // What it confirmed last may have been lost with the former stream, and nothing need follow.
-  Confirm(position, now_ms, settled);
-  for (const FollowPieceRef& piece : unconfirmed_) {
-    if (piece->version > position) sends->Queue(stream, piece);
-  }
-  return attached;
-}
-
-void OwnedShard::FinishState(FollowPieceRef end, QueuedSends* sends) {
-  sends->Queue(stream_, std::move(end));
-  for (const FollowPieceRef& piece : unconfirmed_) sends->Queue(stream_, piece);
-  sync_.StateSent();
-}
-
-void OwnedShard::FinishUpdates(FollowPieceRef end, QueuedSends* sends) {
-  for (const FollowPieceRef& piece : unconfirmed_) sends->Queue(stream_, piece);
-  sends->Queue(stream_, std::move(end));
-  sync_.StateSent();
-}
-
-void OwnedShard::Detach(int64_t now_ms) {
-  stream_.reset();
-  sync_.Detach(now_ms);
-  if (!sync_.counts()) DropUnconfirmed(UINT64_MAX);
-}
-
-void OwnedShard::EndStream(const absl::Status& status, bool now) {
-  if (stream_ != nullptr) stream_->End(status, now);
-}
-
-bool OwnedShard::IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const {
-  if (stream_ == nullptr || sync_.counts()) return false;
-  if (stream_->WritingMs() > stalled_ms_max) return true;
-  // What comes while a state is being sent cannot be forgotten.
-  if (sync_.sending_state() && unconfirmed_bytes_ > all_->others_max) return true;
-  return stream_->waiting_bytes() > bytes_max;
-}
-
-void OwnedShard::DropUnconfirmed(Version up_to) {
-  while (!unconfirmed_.empty() && unconfirmed_.front()->version <= up_to) {
-    unconfirmed_bytes_ -= unconfirmed_.front()->bytes;
-    BytesOfAll().fetch_sub(unconfirmed_.front()->bytes, std::memory_order_relaxed);
-    unconfirmed_.pop_front();
-  }
-}
-
-void OwnedShard::Recount() {
-  if (counted_ == sync_.counts()) return;
-  BytesOfAll().fetch_sub(unconfirmed_bytes_, std::memory_order_relaxed);
-  counted_ = sync_.counts();
-  BytesOfAll().fetch_add(unconfirmed_bytes_, std::memory_order_relaxed);
+void OwnedShard::LearnerFollows(ShardId shard, uint64_t epoch, SettledAcks* settled) {
+  SetNamed(learner_.sync().server() + 1, epoch);
+  if (follower_.stream() != nullptr) follower_.stream()->Drop(shard);
+  learner_.sync().TakeHandover(follower_.sync());
+  follower_.SettleAll(absl::OkStatus(), settled);
+  follower_.Reset();
+  std::swap(follower_, learner_);
 }
 
 }  // namespace lodestone::server

@@ -1,106 +1,92 @@
-// The replication of one shard that this ps may own: its follower's state and stream, the updates that the follower has
-// not confirmed, and the acknowledgements that wait for it.
-//
-// Updates for a follower that counts are kept until it has confirmed them: they are what holds the owner up. Those for
-// one that does not count yet are kept only so that a broken stream can go on where it was, and are forgotten when they
-// become many: such a follower costs its owner memory up to a limit, and never time.
+// The replication of one shard that this ps may own: its follower, and its learner, another one that gets a copy beside
+// it and takes its place once the coordinator knows that it has all. While both count, an update is acknowledged when
+// both have it.
 //
 // Not thread-safe: guarded by the Replicator's lock. `all`, of all shards, must outlive it.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 
-#include "absl/status/status.h"
+#include "common/base/planted_defect.h"
 #include "common/base/types.h"
+#include "server/replication/follow_piece.h"
 #include "server/replication/follow_stream.h"
 #include "server/replication/pending_ack.h"
+#include "server/replication/shard_follower.h"
 #include "server/replication/shard_sync.h"
 
 namespace lodestone::server {
 
-// Bytes of updates of all shards that wait for their followers' confirmation.
-struct UnconfirmedBytes {
-  std::atomic<uint64_t> counting{0};  // Of followers that count.
-  std::atomic<uint64_t> others{0};    // Of those that do not count yet.
-  uint64_t others_max = 0;            // Constant. What may be kept of these.
-};
-
 class OwnedShard {
  public:
-  explicit OwnedShard(UnconfirmedBytes* all) : all_(all) {}
+  explicit OwnedShard(UnconfirmedBytes* all) : follower_(all), learner_(all) {}
 
   // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
   void Reset(bool owned, uint64_t term, int64_t now_ms);
 
   bool owned() const { return owned_; }
   uint64_t term() const { return term_; }  // In which this ps owns it.
-  ShardSync& sync() { return sync_; }
-  const ShardSync& sync() const { return sync_; }
-  const std::shared_ptr<FollowStream>& stream() const { return stream_; }  // Null: nothing is sent.
-  size_t unconfirmed() const { return unconfirmed_.size(); }
-  uint64_t unconfirmed_bytes() const { return unconfirmed_bytes_; }
-  // Since when the follower has confirmed nothing while acknowledgements wait; at most `patience_ms` later than the
-  // oldest of these began, so that none waits for long behind others.
-  std::optional<int64_t> silent_since_ms(int64_t patience_ms) const;
+  ShardFollower& follower() { return follower_; }
+  const ShardFollower& follower() const { return follower_; }
+  ShardFollower& learner() { return learner_; }
+  const ShardFollower& learner() const { return learner_; }
+  std::array<ShardFollower*, 2> both() { return {&follower_, &learner_}; }
+  std::array<const ShardFollower*, 2> both() const { return {&follower_, &learner_}; }
+  // The one that `stream` is of, or is to be: a ps that is known stays what it is.
+  ShardFollower& Of(const FollowStream& stream, ShardId shard);
+  // A map of `epoch` names the shard's follower (index plus one; 0: none).
+  void SetNamed(uint32_t follower, uint64_t epoch);
+  // Whether `stream` would oust a follower that counts, though the newest map names another: one of the two maps is
+  // old.
+  bool WouldOust(const FollowStream& stream, ShardId shard);
+  // The one that has this stream; null: none.
+  ShardFollower* With(const FollowStream* stream);
+  // The one that a report, which names `follower` (0: it names none), is of.
+  ShardFollower& ReportedOf(Incarnation follower);
+
   // When it was last without a follower that counts.
   int64_t alone_ms() const { return alone_ms_; }
-  // Of the oldest acknowledgement that waits.
-  std::optional<int64_t> waiting_since_ms() const;
+  // The oldest acknowledgement that waits, and for which ps.
+  struct Waiting {
+    int64_t since_ms = 0;
+    uint32_t server = 0;
+  };
+  std::optional<Waiting> OldestWait() const;
 
-  // Sends an update to the follower, and keeps it until it is confirmed, or for a follower that does not count, while
-  // there is room. REQUIRES: sync().KeepsUpdates().
+  // The newest update.
+  Version appended() const { return follower_.sync().appended(); }
+  void SetAppended(Version version);
+  // Whether updates are kept for any of the two.
+  bool KeepsUpdates() const { return follower_.sync().KeepsUpdates() || learner_.sync().KeepsUpdates(); }
+  // Sends an update to those that it is kept for.
   void Append(const FollowPieceRef& piece, QueuedSends* sends);
-  // Has `ack` wait for the follower's confirmation of `version`.
-  void Await(Version version, int64_t now_ms, PendingAckRef ack);
-  // The follower has applied all up to `version`.
-  void Confirm(Version version, int64_t now_ms, SettledAcks* settled);
-  // Settles all that wait.
+  // Whether any has yet to confirm `version` before it is acknowledged.
+  bool HoldsUp(Version version) const {
+    return follower_.sync().HoldsUp(version) ||
+           (learner_.sync().HoldsUp(version) && !Planted(Defect::kLearnerNotAwaited));
+  }
+  // Has `ack` wait for each of those.
+  void Await(Version version, int64_t now_ms, const PendingAckRef& ack);
   void SettleAll(const absl::Status& status, SettledAcks* settled);
-  // After sync() has become alone again: settles all that wait with `end`.
-  void OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled);
+  void EndStreams(const absl::Status& status);
 
-  // As ShardSync::Attach, and ends the stream before. One that resumes is sent what it lacks.
-  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
-                             SettledAcks* settled, QueuedSends* sends);
-  // Whether Attach would find ShardSync::Attached::kResumes.
-  bool Resumes(Incarnation follower, Version position) const;
-  // Sends `end` and the updates that came while the state was being sent; or these first, and then `end`, to a follower
-  // that got updates instead of a state.
-  void FinishState(FollowPieceRef end, QueuedSends* sends);
-  void FinishUpdates(FollowPieceRef end, QueuedSends* sends);
-  void Detach(int64_t now_ms);
-  void EndStream(const absl::Status& status, bool now = false);
-  // Whether its stream, which does not count, lags without end: what waits to be sent is more than `bytes_max`.
-  bool IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const;
+  // After the follower has become alone again: settles all that wait for it with `end`.
+  void OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled);
+  // The coordinator knows the learner as the follower that counts, from `epoch` on. What waits for the one before need
+  // wait no more: the learner has it, or is waited for.
+  void LearnerFollows(ShardId shard, uint64_t epoch, SettledAcks* settled);
 
  private:
-  struct Wait {
-    Version version = 0;
-    int64_t since_ms = 0;
-    PendingAckRef ack;
-  };
-
-  void DropUnconfirmed(Version up_to);
-  std::optional<Version> oldest_kept() const;
-  std::atomic<uint64_t>& BytesOfAll() { return counted_ ? all_->counting : all_->others; }
-  // After sync_ may have begun or ceased to count.
-  void Recount();
-
-  UnconfirmedBytes* const all_;
-  bool counted_ = false;  // sync_.counts(), as far as unconfirmed_bytes_ is concerned.
   bool owned_ = false;
   uint64_t term_ = 0;
   int64_t alone_ms_ = 0;
-  ShardSync sync_;
-  std::shared_ptr<FollowStream> stream_;
-  std::deque<FollowPieceRef> unconfirmed_;  // While sync_.KeepsUpdates().
-  uint64_t unconfirmed_bytes_ = 0;
-  std::deque<Wait> waits_;
-  int64_t confirmed_ms_ = 0;  // When the follower confirmed more than before.
+  std::optional<uint32_t> named_;  // SetNamed; nullopt: by no map yet.
+  uint64_t named_epoch_ = 0;
+  ShardFollower follower_;
+  ShardFollower learner_;
 };
 
 }  // namespace lodestone::server

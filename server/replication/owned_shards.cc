@@ -32,7 +32,9 @@ OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes
 }
 
 absl::Status OwnedShards::CheckCopies(ShardId shard) const {
-  if (limits_.in_sync_min <= 1 || shards_[shard].sync().state() == ShardSync::State::kInSync) return absl::OkStatus();
+  if (limits_.in_sync_min <= 1 || shards_[shard].follower().sync().state() == ShardSync::State::kInSync) {
+    return absl::OkStatus();
+  }
   refused_metric.Add(1);
   return absl::UnavailableError(absl::StrCat("shard ", shard, " has 1 copy in sync, and cluster.in_sync_min wants ",
                                              limits_.in_sync_min,
@@ -41,8 +43,10 @@ absl::Status OwnedShards::CheckCopies(ShardId shard) const {
 }
 
 absl::Status OwnedShards::CheckHeld(ShardId shard, Version version) const {
-  const ShardSync& sync = shards_[shard].sync();
+  const ShardSync& sync = shards_[shard].follower().sync();
+  const ShardSync& learner = shards_[shard].learner().sync();
   if (limits_.in_sync_min <= 1 || sync.counts() || version <= sync.confirmed()) return absl::OkStatus();
+  if (learner.counts() && version <= learner.confirmed()) return absl::OkStatus();
   return NotHeld(shard);
 }
 
@@ -51,30 +55,30 @@ void OwnedShards::OnReleased(ShardId shard, int64_t now_ms, SettledAcks* settled
 }
 
 bool OwnedShards::KeepUpdates() const {
-  return std::any_of(shards_.begin(), shards_.end(),
-                     [](const OwnedShard& owned) { return owned.sync().KeepsUpdates(); });
+  return std::any_of(shards_.begin(), shards_.end(), [](const OwnedShard& owned) { return owned.KeepsUpdates(); });
 }
 
 void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, SettledAcks* settled) {
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     OwnedShard& owned = shards_[shard];
     if (!owned.owned()) continue;
-    if (owned.IsHopeless(limits_.stalled_ms_max, limits_.queue_bytes_max)) {
-      owned.EndStream(absl::UnavailableError("the follower is too far behind; it is to begin again"), /*now=*/true);
-      owned.Detach(now_ms);
+    for (ShardFollower* const one : owned.both()) {
+      if (one->IsHopeless(limits_.stalled_ms_max, limits_.queue_bytes_max)) {
+        one->EndStream(absl::UnavailableError("the follower is too far behind; it is to begin again"), /*now=*/true);
+        one->Detach(now_ms);
+      }
+      if (!one->sync().counts()) continue;
+      if (!may_serve.ok()) one->SettleAll(may_serve, settled);
+      const char* const why = one->sync().WhyLate(
+          now_ms, one->silent_since_ms(kPatiencesOfOneWait * limits_.patience_ms), limits_.patience_ms);
+      if (why != nullptr) Leave(one, why, /*late=*/true);
     }
-    if (!owned.sync().counts()) continue;
-    if (!may_serve.ok()) owned.SettleAll(may_serve, settled);
-    const char* const why = owned.sync().WhyLate(
-        now_ms, owned.silent_since_ms(kPatiencesOfOneWait * limits_.patience_ms), limits_.patience_ms);
-    if (why != nullptr) Leave(shard, why, /*late=*/true);
   }
 }
 
-void OwnedShards::Leave(ShardId shard, const char* why, bool late) {
-  ShardSync& sync = shards_[shard].sync();
-  sync.Leave(late);
-  leaving_[{sync.server(), why}] += 1;
+void OwnedShards::Leave(ShardFollower* follower, const char* why, bool late) {
+  follower->sync().Leave(late);
+  leaving_[{follower->sync().server(), why}] += 1;
 }
 
 void OwnedShards::LogLeaving() {
@@ -86,7 +90,7 @@ void OwnedShards::LogLeaving() {
 
 void OwnedShards::Detach(const FollowStream* stream, int64_t now_ms) {
   for (OwnedShard& owned : shards_) {
-    if (owned.stream().get() == stream) owned.Detach(now_ms);
+    if (ShardFollower* const one = owned.With(stream); one != nullptr) one->Detach(now_ms);
   }
 }
 
@@ -96,15 +100,18 @@ void OwnedShards::SettleAll(const absl::Status& status, SettledAcks* settled) {
 
 bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
-    if (!shards_[shard].owned()) continue;
-    const std::optional<ShardSync::Report> taken = shards_[shard].sync().TakeReport();
-    if (!taken.has_value()) continue;
-    auto* const report = request->add_reports();
-    report->set_shard(shard);
-    report->set_in_sync(taken->in_sync);
-    report->set_follower(taken->follower);
-    report->set_term(shards_[shard].term());
-    report->set_gives_up(taken->gives_up);
+    OwnedShard& owned = shards_[shard];
+    if (!owned.owned()) continue;
+    for (ShardFollower* const one : owned.both()) {
+      const std::optional<ShardSync::Report> taken = one->sync().TakeReport();
+      if (!taken.has_value()) continue;
+      auto* const report = request->add_reports();
+      report->set_shard(shard);
+      report->set_in_sync(taken->in_sync);
+      report->set_follower(one == &owned.learner() ? one->sync().follower() : taken->follower);
+      report->set_term(owned.term());
+      report->set_gives_up(taken->gives_up);
+    }
   }
   return request->reports_size() > 0;
 }
@@ -112,15 +119,26 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
 bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
                               int64_t now_ms, SettledAcks* settled) {
   OwnedShard& owned = shards_[report.shard()];
-  switch (owned.sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
+  ShardFollower& one = owned.ReportedOf(report.follower());
+  const bool learns = &one == &owned.learner();
+  switch (one.sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
     case ShardSync::Outcome::kNothing:
-      return false;
+      if (learns && one.sync().state() == ShardSync::State::kInSync) {
+        owned.LearnerFollows(report.shard(), epoch, settled);
+      }
+      return learns;
     case ShardSync::Outcome::kReleased:
-      OnReleased(report.shard(), now_ms, settled);
+      if (learns) {
+        // What waits for it came while the follower counted, and waits for that one too, or while none did.
+        const bool held = limits_.in_sync_min <= 1 || owned.follower().sync().state() == ShardSync::State::kInSync;
+        one.OnReleased(held ? absl::OkStatus() : NotHeld(report.shard()), settled);
+      } else {
+        OnReleased(report.shard(), now_ms, settled);
+      }
       return true;
     case ShardSync::Outcome::kRejected:  // The map says which follower or owner it is.
-      owned.EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
-      if (owned.sync().state() == ShardSync::State::kJoining) Leave(report.shard(), "the coordinator knows another");
+      one.EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
+      if (one.sync().state() == ShardSync::State::kJoining) Leave(&one, "the coordinator knows another");
       return false;
   }
   return false;
@@ -130,19 +148,20 @@ void OwnedShards::FillStatus(v1::ReplicationStatus* status) const {
   std::map<uint32_t, v1::FollowerStatus> followers;
   for (const OwnedShard& owned : shards_) {
     if (!owned.owned()) continue;
-    const ShardSync& sync = owned.sync();
-    const bool in_sync = sync.state() == ShardSync::State::kInSync;
-    const bool alone = sync.state() == ShardSync::State::kAlone || sync.state() == ShardSync::State::kLeaving;
-    status->set_shards_in_sync(status->shards_in_sync() + in_sync);
+    const ShardSync::State state = owned.follower().sync().state();
+    const bool alone = state == ShardSync::State::kAlone || state == ShardSync::State::kLeaving;
+    status->set_shards_in_sync(status->shards_in_sync() + (state == ShardSync::State::kInSync));
     status->set_shards_alone(status->shards_alone() + alone);
-    if (owned.stream() == nullptr) continue;
-    v1::FollowerStatus& follower = followers[sync.server()];
-    follower.set_server(sync.server());
-    follower.set_shards(follower.shards() + 1);
-    follower.set_shards_in_sync(follower.shards_in_sync() + in_sync);
-    follower.set_lag_records(follower.lag_records() + owned.unconfirmed());
-    follower.set_lag_bytes(follower.lag_bytes() + owned.unconfirmed_bytes());
-    follower.set_bytes(owned.stream()->sent_bytes());
+    for (const ShardFollower* const one : owned.both()) {
+      if (one->stream() == nullptr) continue;
+      v1::FollowerStatus& follower = followers[one->sync().server()];
+      follower.set_server(one->sync().server());
+      follower.set_shards(follower.shards() + 1);
+      follower.set_shards_in_sync(follower.shards_in_sync() + (one->sync().state() == ShardSync::State::kInSync));
+      follower.set_lag_records(follower.lag_records() + one->unconfirmed());
+      follower.set_lag_bytes(follower.lag_bytes() + one->unconfirmed_bytes());
+      follower.set_bytes(one->stream()->sent_bytes());
+    }
   }
   for (auto& [server, follower] : followers) *status->add_followers() = std::move(follower);
 }
@@ -150,10 +169,11 @@ void OwnedShards::FillStatus(v1::ReplicationStatus* status) const {
 std::optional<OwnedShards::Waiting> OwnedShards::OldestWait() const {
   std::optional<Waiting> oldest;
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
-    const OwnedShard& owned = shards_[shard];
-    const std::optional<int64_t> since_ms = owned.waiting_since_ms();
-    if (!owned.owned() || !since_ms.has_value()) continue;
-    if (!oldest.has_value() || *since_ms < oldest->since_ms) oldest = Waiting{*since_ms, owned.sync().server(), shard};
+    const std::optional<OwnedShard::Waiting> waiting = shards_[shard].OldestWait();
+    if (!shards_[shard].owned() || !waiting.has_value()) continue;
+    if (!oldest.has_value() || waiting->since_ms < oldest->since_ms) {
+      oldest = Waiting{waiting->since_ms, waiting->server, shard};
+    }
   }
   return oldest;
 }
@@ -164,9 +184,10 @@ void OwnedShards::FillWait(const std::string& who, int64_t now_ms, v1::StatusRes
   int64_t since_ms = now_ms;
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     const OwnedShard& owned = shards_[shard];
-    if (!owned.owned() || owned.sync().state() == ShardSync::State::kInSync) continue;
+    const ShardSync::State state = owned.follower().sync().state();
+    if (!owned.owned() || state == ShardSync::State::kInSync) continue;
     wait.add_shards(shard);
-    if (owned.sync().state() != ShardSync::State::kLeaving) since_ms = std::min(since_ms, owned.alone_ms());
+    if (state != ShardSync::State::kLeaving) since_ms = std::min(since_ms, owned.alone_ms());
   }
   if (wait.shards().empty()) return;
   wait.set_who(who);

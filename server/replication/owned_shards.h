@@ -46,8 +46,8 @@ class OwnedShards {
   bool KeepUpdates() const;
   // Follows up on what time brings: impatience, a lease that has ended (`may_serve`), followers that lag without end.
   void CheckTime(int64_t now_ms, const absl::Status& may_serve, SettledAcks* settled);
-  // The shard's follower is to count no more; `late`: see ShardSync::Leave. REQUIRES: it counts.
-  void Leave(ShardId shard, const char* why, bool late = false);
+  // A shard's follower is to count no more; `late`: see ShardSync::Leave. REQUIRES: it counts.
+  void Leave(ShardFollower* follower, const char* why, bool late = false);
   void LogLeaving();
   // The stream is gone.
   void Detach(const FollowStream* stream, int64_t now_ms);

@@ -107,7 +107,7 @@ std::vector<ShardId> Replication::CopiesToBringBack(const ShardMap& map, bool ha
     const uint32_t owner = map.OwnerOf(shard);
     if (owner == server_) continue;
     const bool unserved = map.Lost(shard) || map.Away(owner);
-    if (unserved || (has_log && map.FollowerOf(shard) == server_)) copies.push_back(shard);
+    if (unserved || (has_log && map.IsFollowedBy(shard, server_))) copies.push_back(shard);
   }
   return copies;
 }
@@ -254,7 +254,7 @@ void Replication::FreeOthers(const ShardMap& map) {
   for (ShardId shard = 0; shard < shards_; ++shard) {
     const ShardRole role = store_->shards().RoleOf(shard);
     if (role == ShardRole::kNone || role >= ShardRole::kGivesUp) continue;
-    if (map.OwnerOf(shard) == server_ || map.FollowerOf(shard) == server_) continue;
+    if (map.OwnerOf(shard) == server_ || map.IsFollowedBy(shard, server_)) continue;
     store_->replayer().Unfollow(shard);
     ++freed;
   }

@@ -67,7 +67,7 @@ void Replicator::Disown(ShardId shard) {
   MutexLock lock(&mu_);
   OwnedShard& owned = shards_[shard];
   owned.SettleAll(Moved(shard), &settled);
-  owned.EndStream(Moved(shard));
+  owned.EndStreams(Moved(shard));
   owned.Reset(/*owned=*/false, /*term=*/0, time_.NowMs());
   changed_.NotifyAll();
 }
@@ -75,9 +75,9 @@ void Replicator::Disown(ShardId shard) {
 void Replicator::GiveUp(ShardId shard, uint64_t handover) {
   const Version version = store_->shards().VersionOf(shard);
   MutexLock lock(&mu_);
-  ShardSync& sync = shards_[shard].sync();
-  sync.SetAppended(std::max(sync.appended(), version));
-  sync.GiveUp(handover, time_.NowMs());
+  OwnedShard& owned = shards_[shard];
+  owned.SetAppended(std::max(owned.appended(), version));
+  owned.follower().sync().GiveUp(handover, time_.NowMs());
   changed_.NotifyAll();
 }
 
@@ -92,8 +92,13 @@ void Replicator::SetMap(const ShardMap& map) {
   MutexLock lock(&mu_);
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     OwnedShard& owned = shards_[shard];
-    if (!owned.owned() || map.OwnerOf(shard) != options_.server || map.InSync(shard)) continue;
-    if (!owned.sync().OnMapWithoutFollower(map.epoch())) continue;
+    if (!owned.owned() || map.OwnerOf(shard) != options_.server) continue;
+    owned.SetNamed(map.FollowerOf(shard).has_value() ? *map.FollowerOf(shard) + 1 : 0, map.epoch());
+    for (const std::optional<uint32_t> server : {map.FollowerOf(shard), map.LearnerOf(shard)}) {
+      if (server.has_value()) streams_.EndDropped(*server, shard);
+    }
+    if (map.InSync(shard)) continue;
+    if (!owned.follower().sync().OnMapWithoutFollower(map.epoch())) continue;
     shards_.OnReleased(shard, time_.NowMs(), &settled);
     ++released;
   }
@@ -116,15 +121,14 @@ void Replicator::Append(std::span<const ShardLog::Record> records, const std::sh
     bool wanted = false;
     {
       MutexLock lock(&mu_);
-      ShardSync& sync = shards_[shard].sync();
-      sync.SetAppended(record.message.version());
-      wanted = sync.KeepsUpdates();
+      shards_[shard].SetAppended(record.message.version());
+      wanted = shards_[shard].KeepsUpdates();
     }
     // A stream gets a shard's updates from a moment on that is on the shard's executor, as this is.
     if (!wanted) continue;
     const FollowPieceRef piece = MakePiece(record.message, record.payload, keep);
     MutexLock lock(&mu_);
-    if (shards_[shard].sync().KeepsUpdates()) shards_[shard].Append(piece, &sends);
+    shards_[shard].Append(piece, &sends);
   }
 }
 
@@ -139,9 +143,8 @@ void Replicator::Await(std::span<const Position> positions, Done done) {
       OwnedShard& owned = shards_[position.shard];
       if (!owned.owned()) {
         status = Moved(position.shard);
-      } else if (owned.sync().HoldsUp(position.version)) {
+      } else if (owned.HoldsUp(position.version)) {
         if (ack == nullptr) ack = std::make_shared<PendingAck>();
-        ack->Add();
         owned.Await(position.version, time_.NowMs(), ack);
       } else {
         status = shards_.CheckHeld(position.shard, position.version);
@@ -186,21 +189,33 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
   return streams_.OnStart(stream, start);
 }
 
-absl::Status Replicator::CheckAttaches(const FollowStream& stream, ShardId shard) const {
+absl::Status Replicator::CheckAttaches(const FollowStream& stream, ShardId shard) {
   if (shut_down_ || stream.ended()) return absl::UnavailableError("the stream has ended");
-  if (shards_[shard].owned()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("shard ", shard, " is no longer owned here"));
+  if (!shards_[shard].owned()) {
+    return absl::UnavailableError(absl::StrCat("shard ", shard, " is no longer owned here"));
+  }
+  if (!shards_[shard].WouldOust(stream, shard)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("shard ", shard, " is followed by ps ",
+                                             shards_[shard].follower().sync().server(), ", by the map of ps ",
+                                             options_.server, ", and not by ps ", stream.server()));
 }
 
 absl::StatusOr<bool> Replicator::Resume(const std::shared_ptr<FollowStream>& stream,
                                         const v1::ShardPosition& position) {
+  absl::StatusOr<bool> resumed = TryResume(stream, position);
+  if (!resumed.ok()) options_.ask_route();  // This ps's map may be the old one.
+  return resumed;
+}
+
+absl::StatusOr<bool> Replicator::TryResume(const std::shared_ptr<FollowStream>& stream,
+                                           const v1::ShardPosition& position) {
   {
     MutexLock lock(&mu_);
     LODESTONE_RETURN_IF_ERROR(CheckAttaches(*stream, position.shard()));
-    const OwnedShard& owned = shards_[position.shard()];
-    if (!owned.Resumes(stream->incarnation(), position.version())) {
-      if (!owned.sync().counts() || owned.sync().state() == ShardSync::State::kLeaving) return false;
-      shards_.Leave(position.shard(), "another copy begins");
+    ShardFollower& one = shards_[position.shard()].Of(*stream, position.shard());
+    if (!one.Resumes(stream->incarnation(), position.version())) {
+      if (!one.sync().counts() || one.sync().state() == ShardSync::State::kLeaving) return false;
+      shards_.Leave(&one, "another copy begins");
       changed_.NotifyAll();
       return false;
     }
@@ -222,8 +237,8 @@ absl::StatusOr<Replicator::Attached> Replicator::Attach(const std::shared_ptr<Fo
     LODESTONE_RETURN_IF_ERROR(attached.status());
     if (attached->has_value()) return **std::move(attached);
     MutexLock lock(&mu_);
-    const OwnedShard& owned = shards_[position.shard()];
-    while (!shut_down_ && !stream->ended() && owned.owned() && owned.sync().counts()) {
+    OwnedShard& owned = shards_[position.shard()];
+    while (!shut_down_ && !stream->ended() && owned.owned() && owned.Of(*stream, position.shard()).sync().counts()) {
       changed_.WaitForMs(&mu_, kAttachPauseMs);
     }
   }
@@ -237,11 +252,12 @@ absl::StatusOr<std::optional<Replicator::Attached>> Replicator::TryAttach(const 
   MutexLock lock(&mu_);
   LODESTONE_RETURN_IF_ERROR(CheckAttaches(*stream, shard.id()));
   OwnedShard& owned = shards_[shard.id()];
-  owned.sync().SetAppended(std::max(owned.sync().appended(), shard.version()));
-  const ShardSync::Attached how = owned.Attach(stream, position.version(), time_.NowMs(), &settled, &sends);
+  owned.SetAppended(std::max(owned.appended(), shard.version()));
+  ShardFollower& one = owned.Of(*stream, shard.id());
+  const ShardSync::Attached how = one.Attach(stream, position.version(), time_.NowMs(), &settled, &sends);
   changed_.NotifyAll();
   if (how == ShardSync::Attached::kCountsStill) {
-    if (owned.sync().state() != ShardSync::State::kLeaving) shards_.Leave(shard.id(), "another copy begins");
+    if (one.sync().state() != ShardSync::State::kLeaving) shards_.Leave(&one, "another copy begins");
     return std::nullopt;
   }
   Attached attached;
@@ -260,8 +276,9 @@ absl::StatusOr<std::optional<Replicator::Attached>> Replicator::TryAttach(const 
 absl::Status Replicator::FinishState(const std::shared_ptr<FollowStream>& stream, ShardId shard, FollowPieceRef end) {
   QueuedSends sends;
   MutexLock lock(&mu_);
-  if (shards_[shard].stream() != stream) return absl::UnavailableError("the follower has another stream now");
-  shards_[shard].FinishState(std::move(end), &sends);
+  ShardFollower* const one = shards_[shard].With(stream.get());
+  if (one == nullptr) return absl::UnavailableError("the follower has another stream now");
+  one->FinishState(std::move(end), &sends);
   return absl::OkStatus();
 }
 
@@ -278,7 +295,8 @@ absl::Status Replicator::FinishUpdates(const std::shared_ptr<FollowStream>& stre
     for (const auto& [worker, window] : held->CollectState(&version).windows) caught_up.add_workers(worker);
     QueuedSends sends;
     MutexLock lock(&mu_);
-    if (shards_[shard].stream() == stream) return shards_[shard].FinishUpdates(MakePiece(std::move(item)), &sends);
+    ShardFollower* const one = shards_[shard].With(stream.get());
+    if (one != nullptr) return one->FinishUpdates(MakePiece(std::move(item)), &sends);
     status = absl::UnavailableError("the follower has another stream now");
   });
   return status;
@@ -294,15 +312,15 @@ absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks
     if (applied.shard() >= shards_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("there is no shard ", applied.shard()));
     }
-    OwnedShard& owned = shards_[applied.shard()];
-    if (owned.stream().get() != stream || owned.sync().sending_state()) continue;
-    if (applied.version() > owned.sync().appended()) {
+    ShardFollower* const one = shards_[applied.shard()].With(stream);
+    if (one == nullptr || one->sync().sending_state()) continue;
+    if (applied.version() > one->sync().appended()) {
       return absl::InvalidArgumentError(absl::StrCat("shard ", applied.shard(), " is at version ",
-                                                     owned.sync().appended(), " here, and its follower says ",
+                                                     one->sync().appended(), " here, and its follower says ",
                                                      applied.version()));
     }
-    owned.Confirm(applied.version(), now_ms, &settled);
-    if (owned.sync().ReadyToJoin() || owned.sync().ReadyToGiveUp()) changed_.NotifyAll();
+    one->Confirm(applied.version(), now_ms, &settled);
+    if (one->sync().ReadyToJoin() || one->sync().ReadyToGiveUp()) changed_.NotifyAll();
   }
   return absl::OkStatus();
 }
@@ -320,10 +338,10 @@ void Replicator::OnClosed(FollowStream* stream) {
 std::optional<ReplicaVerifier::Asked> Replicator::AskFollower(ShardId shard, v1::FollowItem item) {
   QueuedSends sends;
   MutexLock lock(&mu_);
-  const OwnedShard& owned = shards_[shard];
-  if (!owned.owned() || owned.stream() == nullptr || owned.sync().sending_state()) return std::nullopt;
-  sends.Queue(owned.stream(), MakePiece(std::move(item)));
-  return ReplicaVerifier::Asked{owned.sync().server(), owned.stream().get()};
+  const ShardFollower& one = shards_[shard].follower();
+  if (!shards_[shard].owned() || one.stream() == nullptr || one.sync().sending_state()) return std::nullopt;
+  sends.Queue(one.stream(), MakePiece(std::move(item)));
+  return ReplicaVerifier::Asked{one.sync().server(), one.stream().get()};
 }
 
 void Replicator::RunReports() {
@@ -369,7 +387,7 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
         released |= shards_.TakeOutcome(request.reports(i), response->accepted(i), response->route_epoch(),
                                         time_.NowMs(), &settled);
       } else {
-        shards_[request.reports(i).shard()].sync().OnReportFailed();
+        shards_[request.reports(i).shard()].ReportedOf(request.reports(i).follower()).sync().OnReportFailed();
       }
     }
     if (released) changed_.NotifyAll();

@@ -4,7 +4,8 @@
 // A shard is alone, or has a follower that counts (is in sync): then an update may be acknowledged only once that
 // follower has confirmed it, because the coordinator may make it the owner at any moment. A follower comes to count in
 // this order: it has got the shard's state and all updates since; from then on acknowledgements wait for it; it has
-// confirmed all that was acknowledged before; the coordinator gets a report, and has it saved. It ceases to count in
+// confirmed all that was acknowledged before; the coordinator gets a report, and has it saved. A learner does the same
+// beside a follower that counts, in whose place it is then (OwnedShard). It ceases to count in
 // the opposite one: a follower that does not confirm for `patience_ms`, or is gone for so long, still holds up
 // acknowledgements until the coordinator has it saved that it counts no more. An owner that was replaced meanwhile
 // learns that from the answer, and acknowledges nothing ever. (ShardSync has the states.)
@@ -134,12 +135,13 @@ class Replicator final : public ReplicaSink {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
+  absl::StatusOr<bool> TryResume(const std::shared_ptr<FollowStream>& stream, const v1::ShardPosition& position);
   // As Attach, without waiting; nullopt if the follower before counts still. On the shard's executor.
   absl::StatusOr<std::optional<Attached>> TryAttach(const std::shared_ptr<FollowStream>& stream,
                                                     const v1::ShardPosition& position, Wanted wanted,
                                                     const Shard& shard);
-  // UNAVAILABLE if the stream has ended or the shard has another owner.
-  absl::Status CheckAttaches(const FollowStream& stream, ShardId shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // UNAVAILABLE if the stream has ended, or the shard has another owner, or another follower that counts.
+  absl::Status CheckAttaches(const FollowStream& stream, ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   FollowStreams::Options OptionsOfStreams();
   std::optional<ReplicaVerifier::Asked> AskFollower(ShardId shard, v1::FollowItem item);
 

@@ -11,7 +11,7 @@
 //   was no report). Alone -> Joining also at once, if the follower left because it was late, and has confirmed all
 //   meanwhile: it would not say so again.
 //
-// Not thread-safe: belongs to an OwnedShard.
+// Not thread-safe: belongs to a ShardFollower.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +72,11 @@ class ShardSync {
   void GiveUp(uint64_t handover, int64_t now_ms) {
     if (handover_ != handover) given_up_ms_ = now_ms;
     handover_ = handover;
+  }
+  // The same as `other`, in whose place it is: the map that asks may be known before the answer to the report is.
+  void TakeHandover(const ShardSync& other) {
+    handover_ = other.handover_;
+    given_up_ms_ = other.given_up_ms_;
   }
   bool ReadyToGiveUp() const { return state_ == State::kInSync && handover_ > 0 && confirmed_ >= appended_; }
 

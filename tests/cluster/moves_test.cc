@@ -3,64 +3,22 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/rpc/channel.h"
-#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "proto/admin.grpc.pb.h"
-#include "tests/cluster/pushing_fixture.h"
+#include "tests/cluster/moves_fixture.h"
 
 namespace lodestone {
 namespace {
 
-class MovesTest : public PushingFixture {
+class MovesTest : public MovesFixture {
  protected:
   void Start(uint32_t servers, std::vector<std::string> sets = {}) {
-    sets.push_back("coordinator.lease_ms=2000");
-    ASSERT_NO_FATAL_FAILURE(StartCluster(servers, std::move(sets), /*own_disks=*/false, /*replicas=*/1));
-    ASSERT_NO_FATAL_FAILURE(StartPushing());
-  }
-
-  template <typename Request, typename Response>
-  grpc::Status Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                   const Request& request, Response* response) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(0)), 64 << 20));
-    return (stub.get()->*method)(&context, request, response);
-  }
-  grpc::Status Drain(uint32_t server, bool undo = false) {
-    v1::DrainRequest request;
-    request.set_server(server);
-    request.set_undo(undo);
-    v1::DrainResponse response;
-    return Ask(&v1::Admin::Stub::Drain, request, &response);
-  }
-  grpc::Status Level() {
-    v1::MoveRequest request;
-    request.set_level(true);
-    v1::MoveResponse response;
-    return Ask(&v1::Admin::Stub::Move, request, &response);
-  }
-  grpc::Status Move(const std::vector<uint32_t>& shards, uint32_t server) {
-    v1::MoveRequest request;
-    request.mutable_shards()->Add(shards.begin(), shards.end());
-    request.set_server(server);
-    v1::MoveResponse response;
-    return Ask(&v1::Admin::Stub::Move, request, &response);
-  }
-  uint32_t OwnedBy(uint32_t server) { return static_cast<uint32_t>(StatusOf(server).server().shards_owned()); }
-  // Also of ps 0, when it has come back.
-  bool NothingIsToMove() {
-    const v1::StatusResponse status = StatusOf(0);
-    return status.has_cluster() && status.cluster().route_epoch() > 0 && status.cluster().moves().empty();
+    MovesFixture::Start(servers, std::move(sets), /*replicas=*/1);
   }
 };
 

@@ -169,6 +169,7 @@ absl::Status Ps::Join() {
   request.set_predecessor(storage_->dir().former_token());
   *request.mutable_data() = storage_->dir().data();
   if (epoch_ > 0) request.mutable_data()->set_served(true);
+  request.mutable_data()->set_knows_learners(true);
   request.set_former_incarnation(former_incarnation_);
   const int64_t sent_ms = kernel_->NowMs();
   LODESTONE_ASSIGN_OR_RETURN(const std::string answer,

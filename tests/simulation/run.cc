@@ -44,7 +44,7 @@ class Faults {
  private:
   void One() {
     const uint32_t servers = cluster_.shape().servers;
-    if (cluster_.shape().replicas == 1 && servers > 1) PlanMoves();
+    if (servers > 1) PlanMoves();
     const auto server = static_cast<uint32_t>(kernel_.Draw(servers));
     const uint64_t what = kernel_.Draw(100);
     if (what < 24) {

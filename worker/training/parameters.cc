@@ -270,7 +270,8 @@ bool Parameters::NeedsPull() const {
   const uint64_t pushes = *std::min_element(confirmed_pushes_.begin(), confirmed_pushes_.end());
   const int64_t ms = *std::min_element(confirmed_ms_.begin(), confirmed_ms_.end());
   return acknowledged_pushes_ - pushes > own_pushes_missing_max_ ||
-         options_.time->NowMs() - ms > std::max(options_.refresh_ms_max, 2 * read_took_ms_);
+         options_.time->NowMs() - ms >
+             std::max(options_.refresh_ms_max, std::min(2 * read_took_ms_, 10 * options_.refresh_ms_max));
 }
 
 }  // namespace lodestone::worker

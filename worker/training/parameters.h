@@ -32,7 +32,7 @@ class Parameters {
  public:
   struct Options {
     // A shard's values that nothing has confirmed for longer than this, and than twice the time that the last read took
-    // (a slow link would bring nothing else), are pulled.
+    // (a slow link would bring nothing else), at most ten times this, are pulled.
     int64_t refresh_ms_max = 2000;
     // So are values that lack more than about this many of this worker's acknowledged pushes: gradients computed again
     // and again from the same values add up to one huge step.

@@ -116,6 +116,25 @@ TEST_F(FollowersTest, AreNobodyInAMapThatSaysNothingOfThem) {
   EXPECT_TRUE(map->FollowedBy(0).empty());
 }
 
+TEST_F(FollowersTest, AShardMayHaveALearnerBesideItsFollower) {
+  for (const uint32_t follower : {2, 3, 0, 2}) route_.add_followers(follower);
+  for (const uint32_t learner : {3, 0, 0, 0}) route_.add_learners(learner);
+  const auto map = ShardMap::FromProto(route_);
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->LearnerOf(0), 2);
+  EXPECT_EQ(map->LearnerOf(1), std::nullopt);
+  EXPECT_TRUE(map->IsFollowedBy(0, 1));
+  EXPECT_TRUE(map->IsFollowedBy(0, 2));
+  EXPECT_FALSE(map->IsFollowedBy(0, 0));
+  EXPECT_EQ(map->FollowedBy(2), (std::vector<ShardId>{0, 1}));
+  for (const uint32_t wrong : {1u, 2u, 4u}) {  // Its owner, its follower, and none of the map.
+    route_.set_learners(0, wrong);
+    EXPECT_FALSE(ShardMap::FromProto(route_).ok()) << wrong;
+  }
+  route_.mutable_learners()->RemoveLast();
+  EXPECT_FALSE(ShardMap::FromProto(route_).ok()) << "of three shards of four";
+}
+
 TEST_F(FollowersTest, AreToldWithWhetherTheyAreInSyncTheTermsAndTheServers) {
   for (const uint32_t follower : {2, 3, 0, 2}) route_.add_followers(follower);
   for (const bool in_sync : {true, false, false, false}) route_.add_in_sync(in_sync);

@@ -2,8 +2,8 @@
 // what was written last, lose their lease and do
 // not know it, and a coordinator that is started again, while owners and followers do what they are to do: an owner
 // waits for a follower from before it reports it in sync until its report that it is not has been accepted. Meanwhile
-// an operator moves shards, and drains servers, where they have one copy. Whatever happens, who is to
-// own a shard has everything that was ever acknowledged.
+// an operator moves shards, and drains servers; where there are two copies, an owner waits for a learner likewise.
+// Whatever happens, who is to own a shard has everything that was ever acknowledged.
 #include <array>
 #include <bitset>
 #include <cinttypes>
@@ -39,10 +39,14 @@ struct Process {
   std::optional<bool> whole;  // As its Join says.
   Incarnation life = 0;
   uint64_t reports = 0;
-  std::optional<ShardMap> map;               // The newest that it has heard of.
-  std::array<bool, kShards> waits{};         // As the owner: for a follower, before it acknowledges.
-  std::array<uint64_t, kShards> stream{};    // As the owner: the token of the follower that has all and gets all.
-  std::array<uint64_t, kShards> follows{};   // As the follower: the token of the owner that it listens to.
+  std::optional<ShardMap> map;             // The newest that it has heard of.
+  std::array<bool, kShards> waits{};       // As the owner: for a follower, before it acknowledges.
+  std::array<uint64_t, kShards> stream{};  // As the owner: the token of the follower that has all and gets all.
+  // As the owner, the same two of a learner, and which server it is.
+  std::array<bool, kShards> waits_for_learner{};
+  std::array<uint64_t, kShards> learner_stream{};
+  std::array<uint32_t, kShards> learner{};
+  std::array<uint64_t, kShards> follows{};  // As the follower, or a learner: the token of the owner that it listens to.
   std::array<uint64_t, kShards> gives_up{};  // As the owner: the number by which it answers no more; 0: it does.
 };
 
@@ -74,15 +78,15 @@ class Cluster {
     CheckOneServes();
   }
 
-  // With everybody alive and nothing lost on the way, all is in sync again; without replicas, all planned moves end,
-  // and a server that drains owns nothing.
+  // With everybody alive and nothing lost on the way, all is in sync again, all planned moves end, and a server that
+  // drains holds nothing.
   void Heal() {
     lossy_ = false;
-    for (uint32_t server = 1; server < servers_; ++server) {
+    for (uint32_t server = 0; server < servers_; ++server) {
       v1::DrainRequest request;
       request.set_server(server);
       request.set_undo(true);
-      ASSERT_EQ(members_->Drain(request).ok(), replicas_ == 1);
+      ASSERT_TRUE(members_->Drain(request).ok());
     }
     members_->TakeExpired();
     for (int round = 0; round < 3; ++round) {
@@ -97,16 +101,18 @@ class Cluster {
     }
     SyncAll();
     EXPECT_TRUE(members_->shards().Route().ok());
-    if (replicas_ == 1) {
-      v1::DrainRequest request;
-      request.set_server(0);
-      ASSERT_TRUE(members_->Drain(request).ok());
-    }
-    for (uint32_t round = 0; round < 2 * kShards; ++round) SyncAll();  // Copied, and given up.
+    const bool drains = servers_ > replicas_;
+    v1::DrainRequest request;
+    request.set_server(0);
+    ASSERT_EQ(members_->Drain(request).ok(), drains);
+    for (uint32_t round = 0; round < 4 * kShards; ++round) SyncAll();  // Copied, and given up.
     EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kShards);
     EXPECT_EQ(members_->Status().moves_size(), 0) << members_->Status().DebugString();
-    for (ShardId shard = 0; replicas_ == 1 && shard < kShards; ++shard)
+    EXPECT_FALSE(members_->shards().HasLearners());
+    for (ShardId shard = 0; drains && shard < kShards; ++shard) {
       EXPECT_NE(members_->shards().owners()[shard], 0);
+      EXPECT_NE(members_->shards().followers()[shard], 1);
+    }
   }
 
   void SyncAll() {
@@ -114,17 +120,24 @@ class Cluster {
     for (uint32_t server = 0; server < servers_; ++server) {
       for (ShardId shard = 0; shard < kShards; ++shard) {
         if (!Owns(server, shard)) continue;
-        if (processes_[server].gives_up[shard] == 0) {
+        // One that does not confirm what is given up is late, as any other.
+        if (processes_[server].gives_up[shard] == 0 || processes_[server].stream[shard] == 0) {
           Report(server, shard, false);
           Bootstrap(server, shard);
         }
         Report(server, shard, true);
+        if (!Owns(server, shard)) continue;
+        ReportLearner(server, shard, false);
+        BootstrapLearner(server, shard);
+        ReportLearner(server, shard, true);
       }
     }
     CheckNothingIsLost();
   }
 
   uint64_t plans() const { return plans_; }
+  // Learners that have become followers.
+  uint64_t learnt() const { return learnt_; }
   uint64_t acknowledged() const { return acknowledged_; }
   uint64_t failovers() const { return failovers_; }
   uint64_t losses() const { return losses_; }
@@ -160,8 +173,12 @@ class Cluster {
       const ShardId followed = FollowedFrom(server, shard);
       if (Owns(server, followed) && !process.waits[followed]) Bootstrap(server, followed);
       if (Draw(4) > 0) Report(server, followed, true);
+      const ShardId learnt = LearntFrom(server, shard);
+      if (Owns(server, learnt) && !process.waits_for_learner[learnt] && Draw(2) == 0) BootstrapLearner(server, learnt);
+      if (Draw(2) == 0) ReportLearner(server, learnt, true);
     } else if (what < 780) {
       if (process.waits[shard]) Report(server, shard, false);
+      if (Draw(2) == 0) ReportLearner(server, shard, false);
     } else if (what < 800) {
       DeliverDelayed();
     } else if (what < 900) {
@@ -229,6 +246,7 @@ class Cluster {
     request.set_token(process.token);
     request.set_predecessor(process.predecessor);
     request.mutable_data()->set_folder(disks_[server].folder);
+    request.mutable_data()->set_knows_learners(true);
     if (process.whole.has_value()) request.mutable_data()->set_whole(*process.whole);
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();
@@ -276,10 +294,12 @@ class Cluster {
       if (map.OwnerOf(shard) != server || !owned) {
         process.waits[shard] = false;
         process.stream[shard] = 0;
+        process.waits_for_learner[shard] = false;
+        process.learner_stream[shard] = 0;
       }
       process.gives_up[shard] = map.OwnerOf(shard) == server ? map.HandoverOf(shard) : 0;
       const bool followed = process.map.has_value() && process.map->TermOf(shard) == map.TermOf(shard);
-      if (map.FollowerOf(shard) != server || !followed) process.follows[shard] = 0;
+      if (!map.IsFollowedBy(shard, server) || !followed) process.follows[shard] = 0;
     }
     process.map = map;
   }
@@ -299,16 +319,24 @@ class Cluster {
     }
     return shard;
   }
+  // The same with a learner.
+  ShardId LearntFrom(uint32_t server, ShardId shard) const {
+    for (ShardId i = 0; i < kShards; ++i) {
+      const ShardId next = (shard + i) % kShards;
+      if (Owns(server, next) && processes_[server].map->LearnerOf(next).has_value()) return next;
+    }
+    return shard;
+  }
+  bool Listens(uint32_t server, uint32_t owner, ShardId shard) const {
+    const Process& process = processes_[server];
+    return process.running && process.map.has_value() && process.map->IsFollowedBy(shard, server) &&
+           process.map->OwnerOf(shard) == owner;
+  }
   // The one that the owner's map names, if it runs and listens to the owner.
   std::optional<uint32_t> Follower(uint32_t owner, ShardId shard) const {
     const std::optional<uint32_t> server = processes_[owner].map->FollowerOf(shard);
     if (!server.has_value()) return std::nullopt;
-    const Process& process = processes_[*server];
-    if (!process.running || !process.map.has_value() || process.map->FollowerOf(shard) != *server ||
-        process.map->OwnerOf(shard) != owner) {
-      return std::nullopt;
-    }
-    return server;
+    return Listens(*server, owner, shard) ? server : std::nullopt;
   }
 
   // The follower gets the owner's state; from now on the owner waits for it.
@@ -321,23 +349,34 @@ class Cluster {
     processes_[owner].waits[shard] = true;
   }
 
+  void BootstrapLearner(uint32_t owner, ShardId shard) {
+    Process& process = processes_[owner];
+    const std::optional<uint32_t> learner = process.map->LearnerOf(shard);
+    if (process.waits_for_learner[shard] || !learner.has_value() || !Listens(*learner, owner, shard)) return;
+    disks_[*learner].shards[shard] = disks_[owner].shards[shard];
+    processes_[*learner].follows[shard] = process.token;
+    process.learner[shard] = *learner;
+    process.learner_stream[shard] = processes_[*learner].token;
+    process.waits_for_learner[shard] = true;
+  }
+  // Whether a push reaches the one at the other end of a stream, which breaks otherwise.
+  bool Send(uint32_t owner, std::optional<uint32_t> to, ShardId shard, size_t push, uint64_t* stream) {
+    if (*stream == 0) return false;
+    const bool arrives = to.has_value() && processes_[*to].running && processes_[*to].token == *stream &&
+                         processes_[*to].follows[shard] == processes_[owner].token && !(lossy_ && Draw(30) == 0);
+    if (arrives) disks_[*to].shards[shard].set(push);
+    if (!arrives) *stream = 0;
+    return arrives;
+  }
+
   void Push(uint32_t owner, ShardId shard) {
     if (!Serves(owner, shard) || pushed_[shard] == kPushesMax) return;
     Process& process = processes_[owner];
     const size_t push = pushed_[shard]++;
     disks_[owner].shards[shard].set(push);
-    bool confirmed = false;
-    if (process.stream[shard] != 0) {
-      const std::optional<uint32_t> follower = Follower(owner, shard);
-      confirmed = follower.has_value() && processes_[*follower].token == process.stream[shard] &&
-                  processes_[*follower].follows[shard] == process.token && !(lossy_ && Draw(30) == 0);
-      if (confirmed) {
-        disks_[*follower].shards[shard].set(push);
-      } else {
-        process.stream[shard] = 0;  // The stream broke: it has not got all any more.
-      }
-    }
-    if (process.waits[shard] && !confirmed) return;
+    const bool confirmed = Send(owner, Follower(owner, shard), shard, push, &process.stream[shard]);
+    const bool learnt = Send(owner, process.learner[shard], shard, push, &process.learner_stream[shard]);
+    if ((process.waits[shard] && !confirmed) || (process.waits_for_learner[shard] && !learnt)) return;
     acked_[shard].set(push);
     ++acknowledged_;
   }
@@ -364,6 +403,35 @@ class Cluster {
     if (!in_sync && told->accepted(0)) {
       process.waits[shard] = false;
       process.stream[shard] = 0;
+    }
+    if (told->route_epoch() > process.map->epoch()) FollowRoute(owner);
+  }
+  void ReportLearner(uint32_t owner, ShardId shard, bool in_sync) {
+    Process& process = processes_[owner];
+    if (!Owns(owner, shard) || !process.waits_for_learner[shard]) return;
+    const Process& learner = processes_[process.learner[shard]];
+    const bool is_there = learner.running && learner.token == process.learner_stream[shard];
+    if (in_sync && !is_there) return;
+    v1::ReportSyncRequest request;
+    request.set_incarnation(process.life);
+    request.set_sequence(++process.reports);
+    auto* const report = request.add_reports();
+    report->set_shard(shard);
+    report->set_in_sync(in_sync);
+    report->set_term(process.map->TermOf(shard));
+    report->set_follower(learner.life);
+    if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
+    if (lossy_ && Draw(10) == 0) return;
+    const auto told = Deliver(request);
+    if (!told.ok() || (lossy_ && Draw(10) == 0)) return;
+    if (told->accepted(0)) {
+      if (in_sync) {
+        process.waits[shard] = true;
+        process.stream[shard] = process.learner_stream[shard];
+        learnt_ += 1;
+      }
+      process.waits_for_learner[shard] = false;
+      process.learner_stream[shard] = 0;
     }
     if (told->route_epoch() > process.map->epoch()) FollowRoute(owner);
   }
@@ -504,7 +572,8 @@ class Cluster {
           ASSERT_GT(TermIn(after, shard), before.epoch()) << "its owner was started again";
           ASSERT_LE(TermIn(after, shard), after.epoch());
         }
-        if (InSyncIn(after, shard) && !InSyncIn(before, shard)) {
+        const bool is_new = FollowerIn(after, shard) != FollowerIn(before, shard);
+        if (InSyncIn(after, shard) && (!InSyncIn(before, shard) || is_new)) {
           ASSERT_TRUE(reported_[shard]);
         }
         continue;
@@ -567,11 +636,11 @@ class Cluster {
   std::vector<v1::ReportSyncRequest> delayed_;
   bool lossy_ = true;
   uint64_t tokens_ = 0, folders_ = 0, plans_ = 0, acknowledged_ = 0, failovers_ = 0, losses_ = 0, power_cuts_ = 0,
-           returns_ = 0;
+           returns_ = 0, learnt_ = 0;
 };
 
 struct Sums {
-  uint64_t acknowledged = 0, failovers = 0, losses = 0, power_cuts = 0, returns = 0, plans = 0;
+  uint64_t acknowledged = 0, failovers = 0, losses = 0, power_cuts = 0, returns = 0, plans = 0, learnt = 0;
 };
 
 Sums RunSeeds(uint32_t replicas) {
@@ -591,11 +660,12 @@ Sums RunSeeds(uint32_t replicas) {
     sums.power_cuts += cluster.power_cuts();
     sums.returns += cluster.returns();
     sums.plans += cluster.plans();
+    sums.learnt += cluster.learnt();
   }
   std::printf("seeds 1 to %" PRIu64 ", %" PRIu32 " replicas: %" PRIu64 " acknowledged, %" PRIu64
               " shards got another owner, %" PRIu64 " of these one with an equal copy, %" PRIu64
-              " moves planned, %" PRIu64 " disks lost, %" PRIu64 " power cuts\n",
-              kSeeds, replicas, sums.acknowledged, sums.failovers, sums.returns, sums.plans, sums.losses,
+              " moves planned, %" PRIu64 " learners became followers, %" PRIu64 " disks lost, %" PRIu64 " power cuts\n",
+              kSeeds, replicas, sums.acknowledged, sums.failovers, sums.returns, sums.plans, sums.learnt, sums.losses,
               sums.power_cuts);
   return sums;
 }
@@ -607,6 +677,8 @@ TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
   EXPECT_GT(sums.losses, 100);
   EXPECT_GT(sums.power_cuts, 100);
   EXPECT_GT(sums.returns, 100);
+  EXPECT_GT(sums.plans, 500);
+  EXPECT_GT(sums.learnt, 500);
 }
 
 TEST(FailoverRandom, WithoutReplicasWhoIsToOwnAShardThatMovesHasAllThatWasAcknowledged) {

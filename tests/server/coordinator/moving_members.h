@@ -1,5 +1,5 @@
-// What tests of moves in Membership begin with: three servers that own six shards, without followers, and the ways of
-// planning moves and of carrying them out as owners and followers do.
+// What tests of moves in Membership begin with: three servers that own six shards, with followers or without, and the
+// ways of planning moves and of carrying them out as owners and followers do.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ inline constexpr uint32_t kMoveServers = 3;
 // Shard s is server s mod 3's.
 class MovingMembers : public ::testing::Test {
  protected:
-  explicit MovingMembers(const RebalanceOptions& rebalance = {}) : rebalance_(rebalance) {
-    members_ = std::make_unique<Membership>(Options(1));
+  explicit MovingMembers(const RebalanceOptions& rebalance = {}, uint32_t replicas = 1) : rebalance_(rebalance) {
+    members_ = std::make_unique<Membership>(Options(replicas));
     for (uint32_t server = 0; server < kMoveServers; ++server) Join(server);
   }
 
@@ -39,6 +39,7 @@ class MovingMembers : public ::testing::Test {
     request.mutable_data()->set_folder(70 + server);
     request.mutable_data()->set_shared(shared);
     request.mutable_data()->set_served(shared);
+    request.mutable_data()->set_knows_learners(knows_learners_);
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();
     lives_[server] = joined->incarnation();
@@ -78,13 +79,17 @@ class MovingMembers : public ::testing::Test {
   }
   // The owner reports its follower in sync, or that it gives the shard up by a number; whether that was accepted.
   bool ReportInSync(ShardId shard, std::optional<uint64_t> term = std::nullopt, uint64_t gives_up = 0) {
-    const uint32_t owner = Owners()[shard], follower = Followers()[shard];
+    const uint32_t follower = Followers()[shard];
+    return Report(shard, follower == 0 ? 0 : lives_[follower - 1], true, term, gives_up);
+  }
+  bool Report(ShardId shard, Incarnation follower, bool in_sync, std::optional<uint64_t> term = std::nullopt,
+              uint64_t gives_up = 0) {
     v1::ReportSyncRequest request;
-    request.set_incarnation(lives_[owner]);
+    request.set_incarnation(lives_[Owners()[shard]]);
     auto* const report = request.add_reports();
     report->set_shard(shard);
-    report->set_follower(follower == 0 ? 0 : lives_[follower - 1]);
-    report->set_in_sync(true);
+    report->set_follower(follower);
+    report->set_in_sync(in_sync);
     report->set_gives_up(gives_up);
     report->set_term(term.value_or(members_->shards().terms()[shard]));
     const auto told = members_->ReportSync(request);
@@ -117,6 +122,7 @@ class MovingMembers : public ::testing::Test {
   ManualTime time_;
   std::unique_ptr<Membership> members_;
   Incarnation lives_[kMoveServers] = {};
+  bool knows_learners_ = true;  // Servers that join.
   uint64_t joins_ = 0;
 };
 

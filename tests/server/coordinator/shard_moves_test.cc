@@ -209,12 +209,5 @@ TEST_F(ShardMovesTest, ACoordinatorThatHasLostItsStateTakesNoFirstOwnerForGrante
   EXPECT_EQ(members_->shards().unserved(), kMoveShards);
 }
 
-TEST_F(ShardMovesTest, WithReplicasNoMoveIsPlanned) {
-  members_ = std::make_unique<Membership>(Options(2));
-  for (uint32_t server = 0; server < kMoveServers; ++server) Join(server);
-  EXPECT_TRUE(absl::IsFailedPrecondition(Move({0}, 1).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(Drain(1).status()));
-}
-
 }  // namespace
 }  // namespace lodestone::server

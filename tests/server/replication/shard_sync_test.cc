@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/replication/owned_shard.h"
+#include "server/replication/shard_follower.h"
 
 namespace lodestone::server {
 namespace {
@@ -348,21 +348,20 @@ TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
   }
 }
 
-TEST(OwnedShard, AFollowerThatGoesOnConfirmingIsNotSilentAndNoPushWaitsForLongBehindOthers) {
+TEST(ShardFollower, OneThatGoesOnConfirmingIsNotSilentAndNoPushWaitsForLongBehindOthers) {
   UnconfirmedBytes bytes;
-  OwnedShard owned(&bytes);
-  owned.Reset(true, /*term=*/0, /*now_ms=*/0);
-  EXPECT_EQ(owned.silent_since_ms(30), std::nullopt);
-  owned.sync().SetAppended(9);
-  owned.Await(9, 100, nullptr);
-  EXPECT_EQ(owned.silent_since_ms(30), 100);
+  ShardFollower follower(&bytes);
+  EXPECT_EQ(follower.silent_since_ms(30), std::nullopt);
+  follower.sync().SetAppended(9);
+  follower.Await(9, 100, nullptr);
+  EXPECT_EQ(follower.silent_since_ms(30), 100);
   SettledAcks settled;
-  owned.Confirm(5, 120, &settled);
-  EXPECT_EQ(owned.silent_since_ms(30), 120);
-  owned.Confirm(5, 125, &settled);
-  EXPECT_EQ(owned.silent_since_ms(30), 120) << "nothing new";
-  owned.Confirm(6, 200, &settled);
-  EXPECT_EQ(owned.silent_since_ms(30), 130);
+  follower.Confirm(5, 120, &settled);
+  EXPECT_EQ(follower.silent_since_ms(30), 120);
+  follower.Confirm(5, 125, &settled);
+  EXPECT_EQ(follower.silent_since_ms(30), 120) << "nothing new";
+  follower.Confirm(6, 200, &settled);
+  EXPECT_EQ(follower.silent_since_ms(30), 130);
 }
 
 }  // namespace

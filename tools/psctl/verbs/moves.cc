@@ -76,14 +76,8 @@ int AwaitDone(const char* verb, const MovesOptions& options,
   }
 }
 
-// Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster. FAILED_PRECONDITION: there are
-// replicas.
+// Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster.
 absl::StatusOr<bool> IsThere(const v1::ClusterStatus& cluster, uint32_t server) {
-  if (cluster.replicas() > 1) {
-    return absl::FailedPreconditionError(absl::StrCat("with cluster.replicas: ", cluster.replicas(),
-                                                      " no move is planned, nor to a ps that is added: ",
-                                                      "see \"A second server for every shard\" in server/README.md"));
-  }
   if (server >= cluster.servers_expected()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no place for ps ", server, ": cluster.servers is ", cluster.servers_expected(),
@@ -103,8 +97,7 @@ int AwaitThere(const MovesOptions& options, uint32_t server) {
     if (cluster.ok()) {
       answered_ms = time.NowMs();
       const absl::StatusOr<bool> there = IsThere(*cluster, server);
-      if (absl::IsInvalidArgument(there.status())) return FailUsage("add", there.status().message());
-      if (!there.ok()) return Fail("add", there.status());
+      if (!there.ok()) return FailUsage("add", there.status().message());
       if (*there) return kExitDone;
       if (options.no_wait) {
         return Fail("add", absl::FailedPreconditionError(
@@ -213,14 +206,16 @@ int RunDrain(const MovesOptions& options) {
                absl::StrCat("ps ", server, " may own shards again, and owns ", planned->shards_owned(),
                             "; psctl rebalance gives it its part"));
   }
-  Say(options, "ps ", server, " owns ", planned->shards_owned(), " shards, which move to others");
+  const std::string follows =
+      planned->shards_following() == 0 ? "" : absl::StrCat(" and follows ", planned->shards_following());
+  Say(options, "ps ", server, " owns ", planned->shards_owned(), " shards", follows, ", which move to others");
   return End("drain", options, plan,
-             absl::StrCat("ps ", server, " owns no shard: it can be stopped; psctl drain ", server,
+             absl::StrCat("ps ", server, " holds no shard: it can be stopped; psctl drain ", server,
                           " --undo lets it own shards again"),
              [server](const v1::ClusterStatus& cluster) {
                Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
                for (const v1::MemberStatus& member : cluster.servers()) {
-                 if (member.index() == server) left.shards = member.shards_owned();
+                 if (member.index() == server) left.shards = member.shards_owned() + member.shards_following();
                }
                return left;
              });
@@ -266,8 +261,8 @@ int RunAdd(const MovesOptions& options) {
 const Verb kMoveVerb = {
     "move",
     "Gives shards another owner while pushes go on. The new owner gets a copy and takes over at a version; clients "
-    "see a short pause. With cluster.replicas: 2 moves are refused: a ps that is shut down gives its shards to their "
-    "followers",
+    "see a short pause. With cluster.replicas: 2 it becomes the shard's follower first, and the former owner follows "
+    "then",
     "  psctl move 0-15 2 --address ps0:7000                   shards 0 to 15 go to ps 2; returns when they are there\n"
     "  psctl move --cancel                                    what has not moved yet stays\n",
     [](CLI::App* command) -> Verb::Run {
@@ -281,8 +276,8 @@ const Verb kMoveVerb = {
 
 const Verb kDrainVerb = {
     "drain",
-    "Moves all shards of a ps to the others while pushes go on. The ps can be stopped then, and gets no shard before "
-    "--undo",
+    "Moves all shards that a ps owns or follows to the others while pushes go on. The ps can be stopped then, and gets "
+    "no shard before --undo",
     "  psctl drain 1 --address ps0:7000                       ps 1 can be stopped once it says so\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();
@@ -294,7 +289,8 @@ const Verb kDrainVerb = {
 
 const Verb kRebalanceVerb = {
     "rebalance",
-    "Moves shards until all live ps own the same number, give or take one; a drained ps owns none. Counts shards, not "
+    "Moves shards until all live ps own the same number, give or take one, and with cluster.replicas: 2 until they "
+    "follow as many, too; a drained ps owns none. Counts shards, not "
     "bytes or load; coordinator.rebalance: auto has the coordinator even those out",
     "  psctl rebalance --address ps0:7000                     after a ps was drained, and is back\n",
     [](CLI::App* command) -> Verb::Run {

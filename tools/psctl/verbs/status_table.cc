@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -174,19 +175,24 @@ std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
   std::vector<std::string> lines;
   for (const v1::MemberStatus& server : cluster.servers()) {
     if (!server.draining()) continue;
-    lines.push_back(absl::StrFormat("ps %u is drained: it owns %u shards", server.index(), server.shards_owned()));
+    const std::string follows =
+        server.shards_following() == 0 ? "" : absl::StrCat(", and follows ", server.shards_following());
+    lines.push_back(
+        absl::StrFormat("ps %u is drained: it owns %u shards%s", server.index(), server.shards_owned(), follows));
   }
-  std::map<std::pair<uint32_t, uint32_t>, std::pair<size_t, size_t>> moves;  // All, and those being copied.
+  // All, and those being copied; of followers or of owners, from and to.
+  std::map<std::tuple<bool, uint32_t, uint32_t>, std::pair<size_t, size_t>> moves;
   std::string waiting_for;
   for (const v1::ShardMove& move : cluster.moves()) {
-    auto& [all, copying] = moves[{move.from(), move.to()}];
+    auto& [all, copying] = moves[{move.of_follower(), move.from(), move.to()}];
     ++all;
     copying += move.copying();
     if (waiting_for.empty()) waiting_for = move.waiting_for();
   }
-  for (const auto& [pair, count] : moves) {
-    lines.push_back(absl::StrFormat("moves: %u shards from ps %u to ps %u, %u of them being copied", count.first,
-                                    pair.first, pair.second, count.second));
+  for (const auto& [what, count] : moves) {
+    const auto& [of_follower, from, to] = what;
+    lines.push_back(absl::StrFormat("moves: %u shards%s from ps %u to ps %u, %u of them being copied", count.first,
+                                    of_follower ? " that it follows" : "", from, to, count.second));
   }
   if (!waiting_for.empty()) lines.push_back(absl::StrCat("moves wait for ", waiting_for));
   return lines;

@@ -98,15 +98,6 @@ TEST_F(MovesVerbTest, AddWaitsUntilThePsIsThere) {
   EXPECT_THAT(zero_.names(), ElementsAre("server: 1 undo: true", "level: true"));
 }
 
-TEST_F(MovesVerbTest, AddWithReplicasFailsAtOnceWhetherThePsIsThereOrNot) {
-  zero_.cluster.set_replicas(2);
-  zero_.cluster.mutable_servers(0)->set_alive(false);  // Ps 1.
-  options_.server = 1;
-  Output(&RunAdd, 1);
-  EXPECT_THAT(errors_, HasSubstr("with cluster.replicas: 2 no move is planned"));
-  EXPECT_THAT(zero_.names(), testing::IsEmpty());
-}
-
 TEST_F(MovesVerbTest, AddWithoutWaitFailsWhereThePsIsNotThere) {
   zero_.cluster.mutable_servers(0)->set_alive(false);  // Ps 1.
   options_.server = 1;

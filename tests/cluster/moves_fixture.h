@@ -1,0 +1,71 @@
+// Real ps whose shards are told to move while a client pushes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "tests/cluster/pushing_fixture.h"
+
+namespace lodestone {
+
+class MovesFixture : public PushingFixture {
+ protected:
+  void Start(uint32_t servers, std::vector<std::string> sets, uint32_t replicas, bool own_disks = false) {
+    sets.push_back("coordinator.lease_ms=2000");
+    ASSERT_NO_FATAL_FAILURE(StartCluster(servers, std::move(sets), own_disks, replicas));
+    ASSERT_NO_FATAL_FAILURE(StartPushing());
+  }
+
+  template <typename Request, typename Response>
+  grpc::Status Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                   const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(0)), 64 << 20));
+    return (stub.get()->*method)(&context, request, response);
+  }
+  grpc::Status Drain(uint32_t server, bool undo = false) {
+    v1::DrainRequest request;
+    request.set_server(server);
+    request.set_undo(undo);
+    v1::DrainResponse response;
+    return Ask(&v1::Admin::Stub::Drain, request, &response);
+  }
+  grpc::Status Level() {
+    v1::MoveRequest request;
+    request.set_level(true);
+    v1::MoveResponse response;
+    return Ask(&v1::Admin::Stub::Move, request, &response);
+  }
+  grpc::Status Move(const std::vector<uint32_t>& shards, uint32_t server) {
+    v1::MoveRequest request;
+    request.mutable_shards()->Add(shards.begin(), shards.end());
+    request.set_server(server);
+    v1::MoveResponse response;
+    return Ask(&v1::Admin::Stub::Move, request, &response);
+  }
+  // Of ps 0's coordinator: what it knows of a ps.
+  v1::MemberStatus MemberOf(uint32_t server) {
+    const v1::StatusResponse status = StatusOf(0);
+    for (const v1::MemberStatus& member : status.cluster().servers()) {
+      if (member.index() == server) return member;
+    }
+    return {};
+  }
+  uint32_t OwnedBy(uint32_t server) { return static_cast<uint32_t>(StatusOf(server).server().shards_owned()); }
+  // Also of ps 0, when it has come back.
+  bool NothingIsToMove() {
+    const v1::StatusResponse status = StatusOf(0);
+    return status.has_cluster() && status.cluster().route_epoch() > 0 && status.cluster().moves().empty();
+  }
+};
+
+}  // namespace lodestone

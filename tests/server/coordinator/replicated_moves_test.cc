@@ -1,0 +1,246 @@
+// Moves in Membership, with replicas: a shard has a learner beside its follower, which takes the follower's place.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/membership.h"
+#include "tests/server/coordinator/moving_members.h"
+
+namespace lodestone::server {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Shard s is server s mod 3's, and all followers are in sync.
+class ReplicatedMovesTest : public MovingMembers {
+ protected:
+  ReplicatedMovesTest() : MovingMembers({}, /*replicas=*/2) { SyncFollowers(); }
+
+  void SyncFollowers() {
+    for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+      if (Followers()[shard] == 0) continue;
+      EXPECT_TRUE(ReportInSync(shard)) << shard;
+    }
+  }
+  const std::vector<uint32_t>& Learners() const { return members_->shards().learners(); }
+  bool InSync(ShardId shard) const { return members_->shards().in_sync()[shard]; }
+  // The server that neither owns nor follows the shard.
+  uint32_t Third(ShardId shard) const { return 3 - Owners()[shard] - (Followers()[shard] - 1); }
+  bool LearnerHasAll(ShardId shard) { return Report(shard, lives_[Learners()[shard] - 1], true); }
+  // All copies that are being made get in sync, and owners give up what they are asked to, until nothing changes.
+  void FinishAll() {
+    for (uint64_t epoch = 0; epoch != members_->shards().epoch();) {
+      epoch = members_->shards().epoch();
+      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+        if (Learners()[shard] == 0) continue;
+        EXPECT_TRUE(LearnerHasAll(shard));
+      }
+      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+        if (Handover(shard) == 0) continue;
+        EXPECT_TRUE(GiveUp(shard));
+      }
+      SyncFollowers();
+    }
+  }
+  uint32_t HeldBy(uint32_t server) const {
+    return static_cast<uint32_t>(std::count(Owners().begin(), Owners().end(), server) +
+                                 std::count(Followers().begin(), Followers().end(), server + 1));
+  }
+};
+
+TEST_F(ReplicatedMovesTest, TheNewOwnerLearnsFirstThenFollowsInThePlaceOfTheFollowerAndTheFormerOwnerFollowsIt) {
+  const uint32_t third = Third(0), follower = Followers()[0];
+  const auto planned = Move({0}, third);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->planned(), 1);
+  EXPECT_EQ(Learners()[0], third + 1);
+  EXPECT_EQ(Followers()[0], follower) << "it counts all the time";
+  EXPECT_TRUE(InSync(0));
+  EXPECT_EQ(Handover(0), 0);
+  EXPECT_TRUE(LearnerHasAll(0));
+  EXPECT_EQ(Followers()[0], third + 1);
+  EXPECT_TRUE(InSync(0));
+  EXPECT_THAT(Learners(), Each(0));
+  EXPECT_EQ(Owners()[0], 0) << "it answers for it still";
+  EXPECT_TRUE(GiveUp(0));
+  EXPECT_EQ(Owners()[0], third);
+  EXPECT_EQ(Followers()[0], 1) << "the former owner";
+  EXPECT_FALSE(InSync(0)) << "until it has what the new one acknowledges";
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+}
+
+TEST_F(ReplicatedMovesTest, AShardThatMovesToItsFollowerNeedsNoCopy) {
+  const uint32_t follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, follower).ok());
+  EXPECT_THAT(Learners(), Each(0));
+  EXPECT_TRUE(GiveUp(0));
+  EXPECT_EQ(Owners()[0], follower);
+  EXPECT_EQ(Followers()[0], 1);
+}
+
+TEST_F(ReplicatedMovesTest, ALearnerThatIsNotTheOneOrHasNotAllCountsForNothing) {
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  const uint32_t learner = Learners()[0] - 1, follower = Followers()[0];
+  EXPECT_FALSE(Report(0, lives_[learner] + 1000, true)) << "another life";
+  EXPECT_TRUE(Report(0, lives_[learner], false));
+  EXPECT_EQ(Followers()[0], follower);
+  EXPECT_TRUE(InSync(0)) << "nothing is said of the follower";
+  EXPECT_EQ(Learners()[0], learner + 1) << "it may have all later";
+}
+
+TEST_F(ReplicatedMovesTest, WhenTheOwnerDiesTheFollowerOwnsTheShardAndTheLearnerLearnsFromIt) {
+  const uint32_t third = Third(0), follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, third).ok());
+  LetExpire(0);
+  EXPECT_EQ(Owners()[0], follower);
+  EXPECT_NE(Learners()[0], Followers()[0]);
+  Join(0);
+  FinishAll();
+  EXPECT_EQ(Owners()[0], third);
+  EXPECT_TRUE(InSync(0));
+}
+
+TEST_F(ReplicatedMovesTest, WhenTheLearnerDiesNothingOfTheShardChanges) {
+  const uint32_t third = Third(0), follower = Followers()[0];
+  ASSERT_TRUE(Move({0}, third).ok());
+  LetExpire(third);
+  EXPECT_THAT(Learners(), Each(0));
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_EQ(Followers()[0], follower);
+  EXPECT_TRUE(InSync(0));
+}
+
+TEST_F(ReplicatedMovesTest, WhenTheNewOwnerDiesBeforeItIsGivenTheShardTheOwnerKeepsIt) {
+  const uint32_t third = Third(0);
+  ASSERT_TRUE(Move({0}, third).ok());
+  ASSERT_TRUE(LearnerHasAll(0));
+  ASSERT_GT(Handover(0), 0);
+  LetExpire(third);
+  EXPECT_EQ(Handover(0), 0);
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_FALSE(InSync(0));
+  EXPECT_TRUE(members_->shards().Route().ok());
+}
+
+TEST_F(ReplicatedMovesTest, AMoveThatIsGivenUpLeavesTheFollowerWhereItWas) {
+  const uint32_t follower = Followers()[0];
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  const auto cancelled = Move({}, 0, /*cancel=*/true);
+  ASSERT_TRUE(cancelled.ok());
+  EXPECT_EQ(cancelled->cancelled(), 1);
+  EXPECT_THAT(Learners(), Each(0));
+  EXPECT_EQ(Followers()[0], follower);
+  // Also one whose owner has been asked to give it up.
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  ASSERT_TRUE(LearnerHasAll(0));
+  ASSERT_GT(Handover(0), 0);
+  ASSERT_TRUE(Move({0}, 0, /*cancel=*/true).ok());
+  EXPECT_EQ(Handover(0), 0);
+  EXPECT_EQ(Owners()[0], 0);
+}
+
+TEST_F(ReplicatedMovesTest, ADrainedServerHoldsNothingAndGetsItsPartAgain) {
+  const auto drained = Drain(1);
+  ASSERT_TRUE(drained.ok()) << drained.status();
+  EXPECT_EQ(drained->shards_owned(), 2);
+  EXPECT_EQ(drained->shards_following(), 2);
+  FinishAll();
+  EXPECT_EQ(HeldBy(1), 0);
+  EXPECT_TRUE(members_->shards().IsComplete());
+  EXPECT_THAT(Drain(2).status().message(), HasSubstr("two other ps are to hold the shards of ps 2"));
+  ASSERT_TRUE(Drain(1, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  FinishAll();
+  for (uint32_t server = 0; server < kMoveServers; ++server) {
+    EXPECT_EQ(std::count(Owners().begin(), Owners().end(), server), 2) << "ps " << server;
+    EXPECT_EQ(HeldBy(server), 4) << "ps " << server;
+  }
+  EXPECT_TRUE(members_->shards().IsComplete());
+  EXPECT_FALSE(members_->SaveState().levels_followers()) << "it is done";
+}
+
+TEST_F(ReplicatedMovesTest, ADrainedServerIsNobodysNewFollowerWhileAnotherCanBe) {
+  ASSERT_TRUE(Drain(1).ok());
+  FinishAll();
+  LetExpire(2);
+  for (ShardId shard = 0; shard < kMoveShards; ++shard) EXPECT_NE(Owners()[shard], 1) << shard;
+  EXPECT_THAT(Followers(), Each(2)) << "there is no other: two copies are better than one";
+  Join(2);
+  FinishAll();
+  EXPECT_EQ(HeldBy(1), 0);
+}
+
+TEST_F(ReplicatedMovesTest, AnotherCoordinatorGoesOnWithIt) {
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  const uint32_t learner = Learners()[0];
+  const auto restart = [this] {
+    const v1::CoordinatorState state = members_->SaveState();
+    members_ = std::make_unique<Membership>(Options(2));
+    ASSERT_TRUE(members_->Restore(state).ok());
+    for (uint32_t server = 0; server < kMoveServers; ++server) Beat(server);
+  };
+  restart();
+  EXPECT_EQ(Learners()[0], learner);
+  ASSERT_TRUE(LearnerHasAll(0));
+  const uint64_t handover = Handover(0);
+  ASSERT_GT(handover, 0);
+  restart();
+  EXPECT_EQ(Handover(0), handover);
+  ASSERT_TRUE(GiveUp(0));
+  EXPECT_EQ(Owners()[0], learner - 1);
+}
+
+TEST_F(ReplicatedMovesTest, WhereTheOwnerIsAwayAndNobodyElseHasAllThereIsNothingToLearn) {
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  ASSERT_TRUE(Report(0, 0, /*in_sync=*/false));
+  LetExpire(0);
+  EXPECT_TRUE(members_->shards().IsUnserved(0));
+  EXPECT_EQ(Learners()[0], 0) << "and the two ps are free for other moves";
+  EXPECT_EQ(members_->Status().moves(0).waiting_for(), "ps 0, which does not serve it");
+}
+
+TEST_F(ReplicatedMovesTest, WhatFollowersAreToChangeIsSaidWithWhatItWaitsFor) {
+  ASSERT_TRUE(Drain(1).ok());
+  const auto of_followers = [this] {
+    std::vector<v1::ShardMove> moves;
+    const v1::ClusterStatus status = members_->Status();
+    for (const v1::ShardMove& move : status.moves()) {
+      if (move.of_follower()) moves.push_back(move);
+    }
+    return moves;
+  };
+  ASSERT_EQ(of_followers().size(), 2);
+  EXPECT_EQ(of_followers()[0].from(), 1);
+  EXPECT_TRUE(of_followers()[0].copying() || of_followers()[1].copying());
+  const ShardId shard = of_followers()[0].shard();
+  ASSERT_TRUE(Report(shard, 0, /*in_sync=*/false));
+  LetExpire(3 - Owners()[shard] - 1);  // The only one that could follow it instead.
+  ASSERT_FALSE(of_followers().empty());
+  EXPECT_EQ(of_followers()[0].waiting_for(), "another ps that can follow it");
+  Join(2);
+  Join(0);
+  SyncFollowers();
+  FinishAll();
+  EXPECT_TRUE(of_followers().empty());
+  EXPECT_EQ(HeldBy(1), 0);
+}
+
+TEST_F(ReplicatedMovesTest, NothingMovesWhileAServerKnowsNoLearners) {
+  ASSERT_TRUE(Move({0}, 1).ok());
+  ASSERT_TRUE(Drain(1).ok());
+  knows_learners_ = false;
+  Join(2);
+  EXPECT_TRUE(Move({0}, 0, /*cancel=*/true).ok()) << "what is planned can be given up";
+  EXPECT_TRUE(Drain(1, /*undo=*/true).ok());
+  EXPECT_THAT(Move({0}, 1).status().message(), HasSubstr("and ps 2 is"));
+  EXPECT_THAT(Drain(1).status().message(), HasSubstr("and ps 2 is"));
+}
+
+}  // namespace
+}  // namespace lodestone::server
