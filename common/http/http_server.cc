@@ -34,8 +34,10 @@ constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those
 constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
 constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
 constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
+constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
+// The longest wait of RunLibrary: the library does not listen while there are no file descriptors, and looks for some
+// only when it is run.
 constexpr MHD_UNSIGNED_LONG_LONG kLookAgainMs = 1000;
-constexpr size_t kGzipBytesMin = 1000;  // Shorter answers are sent as they are.
 
 // Empty if there is no such header.
 std::string_view Header(MHD_Connection* connection, const char* name) {
@@ -229,7 +231,7 @@ void HttpServer::Impl::RunLibrary(MHD_Daemon* daemon) {
   while (phase_ != Phase::kEnd) {
     if (phase_ != Phase::kServe && std::exchange(listens, false)) close(MHD_quiesce_daemon(daemon));
     MHD_run(daemon);
-    MHD_UNSIGNED_LONG_LONG wait_ms = kLookAgainMs;  // It left the port alone if there were no file descriptors.
+    MHD_UNSIGNED_LONG_LONG wait_ms = kLookAgainMs;
     if (MHD_get_timeout(daemon, &wait_ms) == MHD_YES) wait_ms = std::min(wait_ms, kLookAgainMs);
     pollfd waits[] = {{events, POLLIN, 0}, {wake_, POLLIN, 0}};
     poll(waits, 2, static_cast<int>(wait_ms));

@@ -31,6 +31,7 @@ class MovePlan {
 
   // Whether a server is to own no shard.
   bool IsDraining(uint32_t server) const { return draining_[server]; }
+  const std::vector<bool>& draining() const { return draining_; }
   void SetDraining(uint32_t server, bool draining);
 
   // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to its

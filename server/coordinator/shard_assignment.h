@@ -22,7 +22,8 @@
 // waited for. When the follower is in sync, the owner is asked to give the shard up: it answers for it no more, and
 // reports that. Only on that report the follower owns it, so that two never answer for one shard. With replicas a shard
 // gets a learner for that, beside its follower: its owner reports that one as in sync when it acknowledges nothing that
-// either of them lacks, and from then on it is the follower. So no move leaves a shard with fewer copies.
+// either of them lacks, and from then on it is the follower. No copy is given up
+// before there is another, but the former owner's counts again only when its new owner has reported it.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -118,7 +119,7 @@ class ShardAssignment {
   // it.
   void SetLearner(ShardId shard, std::optional<uint32_t> server);
   // Servers that are to follow nothing where others can.
-  void SetDraining(std::vector<bool> draining) { draining_ = std::move(draining); }
+  void SetDraining(const std::vector<bool>& draining) { draining_ = draining; }
   // Asks their owners to give shards up, or not to. REQUIRES: their followers are in sync.
   void AskToGiveUp(const std::vector<ShardId>& shards);
   void AskToKeep(ShardId shard);

@@ -67,8 +67,8 @@ absl::Status ShardMoves::CheckPlans() const {
   for (const MemberPlace& place : members_.servers()) {
     if (!members_.Alive(place) || KnowsLearners(place.index)) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("with cluster.replicas: 2 no shard moves while a ps is of a version before 0.1, and ps ",
-                     place.index, " is: start it again with this version"));
+        absl::StrCat("with cluster.replicas: 2 no shard moves while a ps is of an older version, and ps ", place.index,
+                     " is: start it again with this version"));
   }
   return absl::OkStatus();
 }
@@ -113,7 +113,10 @@ absl::StatusOr<v1::MoveResponse> ShardMoves::Move(const v1::MoveRequest& request
   Advance();
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const bool named = std::find(request.shards().begin(), request.shards().end(), shard) != request.shards().end();
-    if (named || request.level()) response.set_planned(response.planned() + plan_.TargetOf(shard).has_value());
+    if (named || request.level()) {
+      const bool changes = plan_.TargetOf(shard).has_value() || (request.level() && shards_.learners()[shard] > 0);
+      response.set_planned(response.planned() + changes);
+    }
   }
   if (request.level()) response.set_planned(response.planned() + static_cast<uint32_t>(NewFollowers().size()));
   return response;
@@ -156,9 +159,7 @@ void ShardMoves::Plan(const std::vector<RebalanceMove>& moves) {
 }
 
 Rebalancer::Plan ShardMoves::plan() const {
-  Rebalancer::Plan plan{.any = plan_.any(), .draining = std::vector<bool>(options_.servers), .living = Living()};
-  for (uint32_t server = 0; server < options_.servers; ++server) plan.draining[server] = plan_.IsDraining(server);
-  return plan;
+  return {.any = plan_.any(), .draining = plan_.draining(), .living = Living()};
 }
 
 void ShardMoves::DropEnded() {
@@ -208,10 +209,9 @@ void ShardMoves::Advance() {
     HandOverReady();
     return Begin();
   }
-  std::vector<bool> draining(options_.servers);
-  for (uint32_t server = 0; server < options_.servers; ++server) draining[server] = plan_.IsDraining(server);
+  const std::vector<bool>& draining = plan_.draining();
   const bool drains = std::find(draining.begin(), draining.end(), true) != draining.end();
-  shards_.SetDraining(std::move(draining));
+  shards_.SetDraining(draining);
   plan_.PlanDrains(shards_.owners(), shards_.followers(), Living());
   if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers()) return;
   DropEndedLearners();

@@ -79,8 +79,8 @@ class FollowStream final : public Revocable, public std::enable_shared_from_this
   uint32_t server() const;
   Incarnation incarnation() const;
   bool Learns(ShardId shard) const;
-  // Nothing more of the shard is sent, as another ps follows it, and the stream stays open. If this one is to follow it
-  // again, by a map that its follower may not tell from the one before, the stream has to begin anew.
+  // The end of a shard's updates on this stream, which stays open for its other shards: another ps follows that one. A
+  // dropped shard comes back only with a new stream.
   void Drop(ShardId shard);
   bool HasDropped(ShardId shard) const;
 

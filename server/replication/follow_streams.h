@@ -47,7 +47,7 @@ class FollowStreams {
   bool empty() const;
   // Queues a piece for all streams that have begun.
   void Queue(const FollowPieceRef& piece, QueuedSends* sends) const;
-  // Ends those of a ps that have dropped the shard, so that they begin anew.
+  // The end of a ps's streams that have dropped `shard`, which it is to follow again: it opens new ones.
   void EndDropped(uint32_t server, ShardId shard) const;
   // Ends those that have not begun for so long.
   void EndSilent(int64_t silent_ms_max);

@@ -1,8 +1,12 @@
 // Real ps whose shards are told to move while a client pushes.
 #pragma once
 
+#include <stdlib.h>
+
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +69,41 @@ class MovesFixture : public PushingFixture {
   bool NothingIsToMove() {
     const v1::StatusResponse status = StatusOf(0);
     return status.has_cluster() && status.cluster().route_epoch() > 0 && status.cluster().moves().empty();
+  }
+  // Tells random shards to move among so many ps, LODESTONE_MOVES or 40 of them, and kills one of the ps every now and
+  // then, until nothing is left to move. REQUIRES: worker.retry_timeout_ms is long enough for that.
+  void MoveAndKill(uint32_t servers, uint64_t seed) {
+    const char* const wanted = getenv("LODESTONE_MOVES");
+    const int moves = wanted != nullptr ? atoi(wanted) : 40;
+    std::printf("seed %llu, %d moves\n", static_cast<unsigned long long>(seed), moves);
+    std::mt19937_64 random(seed);
+    const auto draw = [&random](uint32_t below) {
+      return std::uniform_int_distribution<uint32_t>(0, below - 1)(random);
+    };
+    int kills = 0, planned = 0;
+    while (planned < moves) {
+      const uint32_t to = draw(servers);
+      std::vector<uint32_t> shards;
+      for (uint32_t i = 1 + draw(4); i > 0; --i) shards.push_back(draw(kShards));
+      if (!Move(shards, to).ok()) {  // The coordinator, or the target, is not back yet.
+        cluster_->Pump(5);
+        continue;
+      }
+      planned += static_cast<int>(shards.size());
+      for (uint32_t i = draw(40); i > 0; --i) cluster_->Pump(5);
+      if (draw(2) == 0) {
+        const uint32_t victim = draw(servers);
+        cluster_->Kill(victim);
+        ++kills;
+        ASSERT_TRUE(cluster_->Start(victim).ok());
+        ASSERT_TRUE(Await([&] { return cluster_->Serves(victim); })) << "ps " << victim;
+      }
+      if (draw(4) == 0) {
+        ASSERT_TRUE(AwaitPushes(1)) << "stuck after " << planned << " moves";
+      }
+    }
+    ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << StatusOf(0).cluster().DebugString();
+    std::printf("%d shards were told to move, %d kills\n", planned, kills);
   }
 };
 

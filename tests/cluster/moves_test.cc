@@ -1,10 +1,7 @@
 // Moves of shards between real ps while a client pushes: every acknowledged push is there exactly once, also if a ps is
 // killed during a move.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -130,37 +127,8 @@ TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItse
 
 // LODESTONE_MOVES=1000 for as many.
 TEST_F(MovesTest, SourceTargetOrCoordinatorMayDieAtAnyMomentOfAMove) {
-  const char* const wanted = getenv("LODESTONE_MOVES");
-  const int moves = wanted != nullptr ? atoi(wanted) : 40;
-  const uint64_t seed = 20261123;
-  std::printf("seed %llu, %d moves\n", static_cast<unsigned long long>(seed), moves);
-  std::mt19937_64 random(seed);
-  const auto draw = [&random](uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random); };
   ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/3, {"worker.retry_timeout_ms=120000"}));
-  int kills = 0, planned = 0;
-  while (planned < moves) {
-    const uint32_t to = draw(3);
-    std::vector<uint32_t> shards;
-    for (uint32_t i = 1 + draw(4); i > 0; --i) shards.push_back(draw(kShards));
-    if (!Move(shards, to).ok()) {  // The coordinator, or the target, is not back yet.
-      cluster_->Pump(5);
-      continue;
-    }
-    planned += static_cast<int>(shards.size());
-    for (uint32_t i = draw(40); i > 0; --i) cluster_->Pump(5);
-    if (draw(2) == 0) {
-      const uint32_t victim = draw(3);
-      cluster_->Kill(victim);
-      ++kills;
-      ASSERT_TRUE(cluster_->Start(victim).ok());
-      ASSERT_TRUE(Await([&] { return cluster_->Serves(victim); })) << "ps " << victim;
-    }
-    if (draw(4) == 0) {
-      ASSERT_TRUE(AwaitPushes(1)) << "stuck after " << planned << " moves";
-    }
-  }
-  ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << StatusOf(0).cluster().DebugString();
-  std::printf("%d shards were told to move, %d kills\n", planned, kills);
+  ASSERT_NO_FATAL_FAILURE(MoveAndKill(/*servers=*/3, /*seed=*/20261123));
   ExpectExact();
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }

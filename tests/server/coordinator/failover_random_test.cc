@@ -381,12 +381,10 @@ class Cluster {
     ++acknowledged_;
   }
 
-  // The report may get lost on its way, be late, or its answer get lost.
-  void Report(uint32_t owner, ShardId shard, bool in_sync) {
+  // A report, which may get lost on its way, or be late, or its answer get lost: nullopt.
+  std::optional<v1::ReportSyncResponse> Tell(uint32_t owner, ShardId shard, Incarnation follower, bool in_sync,
+                                             uint64_t gives_up) {
     Process& process = processes_[owner];
-    if (!Owns(owner, shard) || (in_sync && (!process.waits[shard] || process.stream[shard] == 0))) return;
-    const std::optional<uint32_t> follower = Follower(owner, shard);
-    if (in_sync && (!follower.has_value() || processes_[*follower].token != process.stream[shard])) return;
     v1::ReportSyncRequest request;
     request.set_incarnation(process.life);
     request.set_sequence(++process.reports);
@@ -394,12 +392,22 @@ class Cluster {
     report->set_shard(shard);
     report->set_in_sync(in_sync);
     report->set_term(process.map->TermOf(shard));
-    if (in_sync) report->set_follower(processes_[*follower].life);
-    if (in_sync) report->set_gives_up(process.gives_up[shard]);
+    report->set_follower(follower);
+    report->set_gives_up(gives_up);
     if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
-    if (lossy_ && Draw(10) == 0) return;
+    if (lossy_ && Draw(10) == 0) return std::nullopt;
     const auto told = Deliver(request);
-    if (!told.ok() || (lossy_ && Draw(10) == 0)) return;
+    if (!told.ok() || (lossy_ && Draw(10) == 0)) return std::nullopt;
+    return *told;
+  }
+  void Report(uint32_t owner, ShardId shard, bool in_sync) {
+    Process& process = processes_[owner];
+    if (!Owns(owner, shard) || (in_sync && (!process.waits[shard] || process.stream[shard] == 0))) return;
+    const std::optional<uint32_t> follower = Follower(owner, shard);
+    if (in_sync && (!follower.has_value() || processes_[*follower].token != process.stream[shard])) return;
+    const auto told =
+        Tell(owner, shard, in_sync ? processes_[*follower].life : 0, in_sync, in_sync ? process.gives_up[shard] : 0);
+    if (!told.has_value()) return;
     if (!in_sync && told->accepted(0)) {
       process.waits[shard] = false;
       process.stream[shard] = 0;
@@ -412,18 +420,8 @@ class Cluster {
     const Process& learner = processes_[process.learner[shard]];
     const bool is_there = learner.running && learner.token == process.learner_stream[shard];
     if (in_sync && !is_there) return;
-    v1::ReportSyncRequest request;
-    request.set_incarnation(process.life);
-    request.set_sequence(++process.reports);
-    auto* const report = request.add_reports();
-    report->set_shard(shard);
-    report->set_in_sync(in_sync);
-    report->set_term(process.map->TermOf(shard));
-    report->set_follower(learner.life);
-    if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
-    if (lossy_ && Draw(10) == 0) return;
-    const auto told = Deliver(request);
-    if (!told.ok() || (lossy_ && Draw(10) == 0)) return;
+    const auto told = Tell(owner, shard, learner.life, in_sync, /*gives_up=*/0);
+    if (!told.has_value()) return;
     if (told->accepted(0)) {
       if (in_sync) {
         process.waits[shard] = true;
