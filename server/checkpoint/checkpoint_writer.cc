@@ -233,6 +233,14 @@ absl::StatusOr<std::string> CheckpointWriter::ChooseName(const std::string& name
 
 const CheckpointWriter::Periodic* CheckpointWriter::Base() const {
   if (newest_.size() < options_.keep || newest_.front().since_full + 1 >= options_.full_every) return nullptr;
+  // While one that is damaged would have a later one of its row, all are full: those that are kept share no file.
+  for (const Periodic& periodic : newest_) {
+    for (const auto& [shard, entry] : periodic.contents) {
+      for (const v1::ServerManifest::File& file : entry.files()) {
+        if (damaged_.contains(file.folder())) return nullptr;
+      }
+    }
+  }
   // They may have been removed by hand.
   for (const auto& [shard, entry] : newest_.front().contents) {
     for (const v1::ServerManifest::File& file : entry.files()) {
@@ -252,6 +260,13 @@ void CheckpointWriter::NotePeriodic(const v1::ServerManifest& manifest, uint32_t
     noted.contents.emplace(entry.shard(), std::move(entry));
   }
   if (newest_.size() > options_.keep) newest_.pop_front();
+}
+
+bool CheckpointWriter::NoteDamaged(const std::vector<std::string>& names) {
+  MutexLock lock(&writing_);
+  const size_t known = damaged_.size();
+  damaged_.insert(names.begin(), names.end());
+  return damaged_.size() > known;
 }
 
 absl::Status CheckpointWriter::Remove(const std::string& name) {
@@ -294,7 +309,7 @@ absl::Status CheckpointWriter::RemoveOld() const {
   std::set<const FoundManifest*> old;
   uint32_t kept = 0;
   for (auto each = own.rbegin(); each != own.rend(); ++each) {
-    if (kept == options_.keep) {
+    if (kept == options_.keep || damaged_.contains(each->second->name)) {
       old.insert(each->second);
     } else if (each->second->manifest.ok()) {
       ++kept;
@@ -319,10 +334,13 @@ absl::Status CheckpointWriter::RemoveOld() const {
       return best != newest.end() && best->second >= Rank(manifest.lineage(), entry.term(), entry.version());
     });
   };
-  for (const FoundManifest* each : old) {
+  // The newest first: while one is there, so is what it builds on.
+  for (auto last = own.rbegin(); last != own.rend(); ++last) {
+    const FoundManifest& each = *last->second;
+    if (!old.contains(&each) || needed.contains(each.name)) continue;
     // A shard that this ps no longer owns may be nowhere else yet.
-    if (needed.contains(each->name) || (each->manifest.ok() && !is_superseded(*each->manifest))) continue;
-    LODESTONE_RETURN_IF_ERROR(RemovePart(each->name));
+    if (each.manifest.ok() && !is_superseded(*each.manifest)) continue;
+    LODESTONE_RETURN_IF_ERROR(RemovePart(each.name));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,10 @@ class CheckpointWriter {
   // nothing is left of it, and the checkpoints before are as they were.
   absl::StatusOr<Result> Write(const std::string& name, const Source& source);
 
+  // These periodic checkpoints are damaged: nothing builds on them from now on, and they do not count among those that
+  // are kept, so that they go with the next one, unless they hold what no other does. False if all were known as such.
+  bool NoteDamaged(const std::vector<std::string>& names);
+
   // Removes this ps's part of a checkpoint that is not periodic, if it is there. INVALID_ARGUMENT for a name that none
   // can have; the errors of files.
   absl::Status Remove(const std::string& name);
@@ -101,7 +106,7 @@ class CheckpointWriter {
   // Removes this ps's part of a checkpoint, and its folder if that is all.
   absl::Status RemovePart(const std::string& name) const;
   // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones.
-  absl::Status RemoveOld() const;
+  absl::Status RemoveOld() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
 
   // Constant after construction.
   const Options options_;
@@ -112,7 +117,8 @@ class CheckpointWriter {
   // Held while a checkpoint is written.
   Mutex writing_;
   uint64_t next_number_ ABSL_GUARDED_BY(writing_) = 1;
-  std::deque<Periodic> newest_ ABSL_GUARDED_BY(writing_);  // At most options_.keep, oldest first.
+  std::deque<Periodic> newest_ ABSL_GUARDED_BY(writing_);    // At most options_.keep, oldest first.
+  std::set<std::string> damaged_ ABSL_GUARDED_BY(writing_);  // See NoteDamaged.
 };
 
 }  // namespace lodestone::server

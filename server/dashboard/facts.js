@@ -170,6 +170,8 @@ function storageProblems(status, add) {
   const storage = status.storage || {}, name = `ps ${num((status.server || {}).index)}`;
   if (storage.log_error) add('bad', `${name} refuses all pushes`, storage.log_error, 'this');
   if (storage.checkpoint_error) add('warn', `the last checkpoint of ${name} failed`, storage.checkpoint_error, 'this');
+  for (const damage of list(storage.checkpoint_damage).slice(0, PROBLEMS_SHOWN_MAX))
+    add('bad', `a checkpoint of ${name} is damaged`, damage, 'this');
 }
 
 function memberProblems(status, add) {

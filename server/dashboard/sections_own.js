@@ -166,6 +166,8 @@ function storageFacts(storage) {
   }
   if (storage.checkpoint_error)
     facts.push({term: 'last checkpoint', text: `failed: ${storage.checkpoint_error}`, level: 'warn'});
+  for (const damage of list(storage.checkpoint_damage))
+    facts.push({term: 'damaged checkpoint', text: damage, level: 'bad'});
   if (num(storage.replayed_records) > 0) {
     facts.push({
       term: 'came back',

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/io/file.h"
@@ -135,6 +136,16 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   status_.clear_checkpoint_error();
   written_ms_ = time_->NowMs();
   return response;
+}
+
+absl::Status Checkpointer::Replace(const std::vector<std::string>& damaged) {
+  const bool is_new = writer_->NoteDamaged(damaged);
+  if (!is_new && !replacing_) return absl::OkStatus();
+  replacing_ = true;
+  LODESTONE_RETURN_IF_ERROR(Write("").status());
+  replacing_ = false;
+  AddEvent("disk", absl::StrCat("damaged checkpoints were replaced: ", absl::StrJoin(damaged, ", ")));
+  return absl::OkStatus();
 }
 
 absl::Status Checkpointer::Remove(const std::string& name) { return writer_->Remove(name); }

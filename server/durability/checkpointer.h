@@ -1,8 +1,8 @@
 // The checkpoints of one ps: what of its shards goes into them, what is known to be in them, and the log segments that
 // they make superfluous.
 //
-// Thread safety: one thread at a time calls Open, StartFrom, Write and Changed; any thread the others. The setters come
-// before Open. `dir`, `time`, `events` and the store must outlive it.
+// Thread safety: one thread at a time calls Open, StartFrom, Write, Replace and Changed; any thread the others. The
+// setters come before Open. `dir`, `time`, `events` and the store must outlive it.
 #pragma once
 
 #include <atomic>
@@ -59,6 +59,9 @@ class Checkpointer {
   // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
+  // Writes a periodic checkpoint in the place of periodic ones that are damaged, unless it was told of all of them
+  // before. Errors as Write.
+  absl::Status Replace(const std::vector<std::string>& damaged);
   // Removes what this ps has written of a named checkpoint, if it is there. Errors as CheckpointWriter::Remove.
   absl::Status Remove(const std::string& name);
   // Whether a shard is not as it is in the newest checkpoint.
@@ -104,7 +107,8 @@ class Checkpointer {
   std::vector<MarkedVersion> collected_;      // By shard: the update that made what is in it.
   // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
   std::deque<std::vector<uint64_t>> base_states_;
-  bool failing_ = false;  // The last periodic one failed.
+  bool failing_ = false;    // The last periodic one failed.
+  bool replacing_ = false;  // One in the place of damaged ones is wanted.
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -32,7 +32,14 @@ Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* eve
       checkpointer_(config, dir_.get(), time, events),
       rollback_(config, dir_.get(), time, [this](std::string what) { SetWait(std::move(what)); }),
       scheduler_(std::chrono::milliseconds(config.checkpoint().every_ms()),
-                 [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); }) {}
+                 [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); }),
+      scrubber_({.dir = dir_->checkpoint_dir(),
+                 .cluster = config.cluster().name(),
+                 .server = config.server().index(),
+                 .period = std::chrono::milliseconds(config.checkpoint().scrub_every_ms())},
+                [this](const std::vector<std::string>& damaged) {
+                  return scheduler_.Run([&] { return checkpointer_.Replace(damaged); });
+                }) {}
 
 Storage::~Storage() {
   Stop();
@@ -109,6 +116,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
     recovery_seconds_ = seconds;
   }
   scheduler_.Start();
+  scrubber_.Start();
   return absl::OkStatus();
 }
 
@@ -196,7 +204,9 @@ void Storage::Stop() {
 
 void Storage::Close() {
   rollback_.Stop();
-  if (!scheduler_.Close() || stop_.load()) return;
+  const bool ends = scheduler_.Close();
+  scrubber_.Stop();  // What it wants replaced is refused by now.
+  if (!ends || stop_.load()) return;
   if (config_.checkpoint().at_exit() && checkpointer_.Changed()) {
     checkpointer_.Write("").IgnoreError();  // Has been logged.
   }
@@ -219,6 +229,7 @@ void Storage::FillStatus(v1::StatusResponse* status) const {
   storage->set_dir(dir_->path().empty() ? dir_->checkpoint_dir() : dir_->path());
   storage->set_durability(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(dir_->durability())));
   checkpointer_.FillStatus(storage);
+  scrubber_.FillStatus(storage);
   const int64_t now_ms = time_->NowMs();
   MutexLock lock(&mu_);
   if (!wait_.empty()) {

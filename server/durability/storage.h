@@ -23,6 +23,7 @@
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
 #include "server/durability/checkpoint_scheduler.h"
+#include "server/durability/checkpoint_scrubber.h"
 #include "server/durability/checkpointer.h"
 #include "server/durability/data_dir.h"
 #include "server/durability/table_rollback.h"
@@ -121,7 +122,8 @@ class Storage {
   std::string wait_ ABSL_GUARDED_BY(mu_);
   int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
 
-  CheckpointScheduler scheduler_;  // Last: its thread uses all of the above.
+  CheckpointScheduler scheduler_;  // Its thread uses all of the above.
+  CheckpointScrubber scrubber_;    // Last: its thread uses that too.
 };
 
 }  // namespace lodestone::server

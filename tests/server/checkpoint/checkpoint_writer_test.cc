@@ -265,6 +265,26 @@ TEST_F(CheckpointWriterTest, BuildsOnNothingThatWasRemovedByHand) {
   EXPECT_EQ(ReadBack(), ps_.checksums());
 }
 
+TEST_F(CheckpointWriterTest, BuildsOnNothingThatIsDamagedAndDoesNotKeepIt) {
+  const auto writer = ps_.OpenWriter(dir_);  // Keeps two.
+  for (uint64_t i = 1; i <= 4; ++i) {
+    ps_.Run(20 * i, 20 * i + 9);
+    Write(writer.get());
+  }
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002", "auto-ps0-000003", "auto-ps0-000004"));
+  EXPECT_TRUE(writer->NoteDamaged({"auto-ps0-000002", "auto-ps0-000004"}));
+  EXPECT_FALSE(writer->NoteDamaged({"auto-ps0-000002"}));
+  // The 3rd one, which is whole, is what the next would build on: then all that is whole would be in one row.
+  EXPECT_THAT(Write(writer.get()).manifest.needs(), IsEmpty());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000003", "auto-ps0-000005"));
+  ps_.Run(200, 209);
+  EXPECT_THAT(Write(writer.get()).manifest.needs(), IsEmpty());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000005", "auto-ps0-000006"));
+  ps_.Run(210, 219);
+  EXPECT_THAT(Write(writer.get()).manifest.needs(), ElementsAre("auto-ps0-000005"));
+  EXPECT_EQ(ReadBack(), ps_.checksums());
+}
+
 TEST_F(CheckpointWriterTest, RefusesNamesThatCannotBeAndThatAre) {
   const auto writer = ps_.OpenWriter(dir_);
   EXPECT_TRUE(absl::IsInvalidArgument(writer->Write("../x", ps_.source()).status()));

@@ -274,6 +274,10 @@ void BreakServer(v1::StatusResponse* status) {
   storage->set_checkpoint_seconds(0.8);
   storage->set_checkpoint_bytes(181 * kMiB);
   storage->set_checkpoint_error("/var/lib/lodestone/ps-0/checkpoints: making a folder: No space left on device");
+  storage->add_checkpoint_damage(
+      "/var/lib/lodestone/ps-0/checkpoints/before-tuning/ps-0.shard-00003: its content is not what was written: "
+      "checksum "
+      "17 instead of 4");
   storage->set_replayed_records(1'204);
   storage->set_recovery_seconds(1.7);
   v1::ReplicationStatus* const replication = status->mutable_replication();

@@ -129,6 +129,7 @@ TEST_F(PageLooks, PutsWhatNeedsAttentionFirst) {
   const Strings problems = Texts("#problems li");
   const Strings expected = {"✕ ps 0 has lost its lease",
                             "✕ ps 0 refuses all pushes: /var/lib/lodestone/ps-0/log-1/3.log",
+                            "✕ a checkpoint of ps 0 is damaged: /var/lib/lodestone/ps-0/checkpoints/before-tuning",
                             "✕ ps 1 is dead: last heard of 42.4 s ago; it owns 32 shards",
                             "▲ 12 shards of ps 0 are alone",
                             "▲ ps 0 is nearly full: tables take 181.0 MiB of 190.0 MiB",
@@ -144,7 +145,7 @@ TEST_F(PageLooks, PutsWhatNeedsAttentionFirst) {
                             "▲ ps 0 waits: since 42.1 s, for ps 1 to confirm"};
   ASSERT_EQ(problems.size(), expected.size()) << absl::StrJoin(problems, "\n");
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_THAT(problems[i], testing::StartsWith(expected[i]));
-  EXPECT_EQ(Text("#attention-count"), "15");
+  EXPECT_EQ(Text("#attention-count"), "16");
   EXPECT_EQ(Run("return document.title"), "✕ training 57 % · clicks");
   EXPECT_THAT(Column("servers", "state"), ElementsAre("✕ dead", "● alive")) << "trouble first";
   EXPECT_THAT(Column("workers", "state"), ElementsAre("✕ dead", "● alive"));

@@ -180,6 +180,11 @@ TEST(PsMetrics, WhatAPsHasNotIsNotThere) {
   // Before the first checkpoint there is no time of one.
   status.mutable_storage()->set_checkpoint_error("disk full");
   EXPECT_EQ(MetricText(TextOf(status)).Of("lodestone_ps_checkpoint_failing"), 1);
+  EXPECT_EQ(MetricText(TextOf(status)).Of("lodestone_ps_checkpoint_damage"), 0);
+  status.mutable_storage()->add_checkpoint_damage("checkpoints/mine/ps-0.shard-00003: its content is not");
+  status.mutable_storage()->set_scrub_passes(3);
+  EXPECT_EQ(MetricText(TextOf(status)).Of("lodestone_ps_checkpoint_damage"), 1);
+  EXPECT_EQ(MetricText(TextOf(status)).Of("lodestone_ps_checkpoint_scrubs_total"), 3);
   EXPECT_FALSE(MetricText(TextOf(status)).Has("lodestone_ps_checkpoint_timestamp_seconds"));
   status.mutable_server()->set_security_warning("open to everybody");
   EXPECT_EQ(MetricText(TextOf(status)).Of("lodestone_ps_security_warning"), 1);

@@ -75,6 +75,10 @@ std::string StorageText(const v1::StorageStatus& storage, const Painter& paint) 
         absl::StrFormat("%s, %s ago: %s in %s", storage.checkpoint(), SecondsText(storage.checkpoint_age_seconds()),
                         WithUnit(storage.checkpoint_bytes()), SecondsText(storage.checkpoint_seconds())));
   }
+  if (storage.scrub_passes() > 0) {
+    text += Line("scrubbed", absl::StrFormat("checkpoints read again %s times since the start, %s the last time",
+                                             WithThousands(storage.scrub_passes()), WithUnit(storage.scrub_bytes())));
+  }
   if (storage.replayed_records() > 0) {
     text += Line("came back", absl::StrFormat("in %s, with %s log records", SecondsText(storage.recovery_seconds()),
                                               WithThousands(storage.replayed_records())));
@@ -82,6 +86,9 @@ std::string StorageText(const v1::StorageStatus& storage, const Painter& paint) 
   if (!storage.log_error().empty()) text += BadLine(paint, "PUSHES ARE REFUSED: " + storage.log_error());
   if (!storage.checkpoint_error().empty()) {
     text += BadLine(paint, "the last checkpoint failed: " + storage.checkpoint_error());
+  }
+  for (const std::string& damage : storage.checkpoint_damage()) {
+    text += BadLine(paint, "A CHECKPOINT IS DAMAGED: " + damage);
   }
   return text;
 }

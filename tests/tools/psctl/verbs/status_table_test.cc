@@ -49,6 +49,13 @@ TEST(StatusText, ShowsWhatIsOnDiskAndWhyNothingCanBeWritten) {
   EXPECT_THAT(StatusText(status), Not(HasSubstr("REFUSED")));
   storage->set_log_error("UNAVAILABLE: no space left on device");
   EXPECT_THAT(StatusText(status), HasSubstr("PUSHES ARE REFUSED: UNAVAILABLE: no space left on device"));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("DAMAGED")));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("scrubbed")));
+  storage->set_scrub_passes(2);
+  storage->set_scrub_bytes(5 << 20);
+  storage->add_checkpoint_damage("checkpoints/mine/ps-1.shard-00003: its content is not what was written");
+  EXPECT_THAT(StatusText(status), HasSubstr("read again 2 times since the start, 5.0 MiB the last time"));
+  EXPECT_THAT(StatusText(status), HasSubstr("A CHECKPOINT IS DAMAGED: checkpoints/mine/ps-1.shard-00003: its content"));
 }
 
 TEST(StatusText, ShowsReplicasAndWhatIsNotSafeWithoutThem) {
