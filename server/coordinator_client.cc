@@ -56,7 +56,7 @@ LeaseClient::Options CoordinatorClient::LeaseOptions(bool coordinator_is_fixed) 
   options.join_timeout_ms = options_.join_timeout_ms;
   options.leave_timeout_ms = kLeaveTimeoutMs;
   options.poll_ms_max = kPollMs;
-  options.route_request_ms_min = kPollMs;
+  options.route_request_ms_max = kPollMs;
   options.heartbeat_ms_max = options_.replicas > 1 ? kPromptMs : kHeartbeatMsMax;
   // Where the coordinator is fixed, index 0 needs no connection to it.
   options.reconnect_ms = options_.index == 0 && coordinator_is_fixed ? 0 : kReconnectMs;

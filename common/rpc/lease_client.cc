@@ -54,6 +54,7 @@ LeaseClient::LeaseClient(Options options, Delegate delegate, std::unique_ptr<Coo
       coordinator_(std::move(coordinator)),
       join_(Completed(options_.join)),
       lease_ms_(options_.lease_ms),
+      route_pace_(options_.route_request_ms_max),
       thread_([this] { Run(); }) {}
 
 LeaseClient::~LeaseClient() { Leave(); }
@@ -152,11 +153,10 @@ int64_t LeaseClient::PauseMs() const {
 
 void LeaseClient::HandleRequests() {
   MutexLock lock(&mu_);
-  // There is no hurry to ask a coordinator that did not answer.
-  const int64_t pause_ms = route_failed_ ? RouteRetryMs() : options_.route_request_ms_min;
   if (route_requested_) {
     route_requested_ms_ = time_.NowMs();
-    next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
+    // There is no hurry to ask a coordinator that did not answer.
+    if (!route_failed_) next_route_ms_ = std::min(next_route_ms_, route_pace_.next_ms());
   }
   if (heartbeat_requested_) next_heartbeat_ms_ = 0;
   route_requested_ = false;
@@ -223,8 +223,9 @@ int64_t LeaseClient::NextRetryMs() {
 }
 
 absl::Status LeaseClient::FollowRoute() {
-  route_fetched_ms_ = time_.NowMs();
-  next_route_ms_ = route_fetched_ms_ + RouteRetryMs();
+  const int64_t fetched_ms = time_.NowMs();
+  route_pace_.Begin(fetched_ms);
+  next_route_ms_ = fetched_ms + RouteRetryMs();
   route_failed_ = true;
   absl::StatusOr<ShardMap> fetched = FetchRoute(call_timeout_ms());
   if (absl::IsUnavailable(fetched.status()) && !coordinator_->is_fixed()) {
@@ -234,11 +235,10 @@ absl::Status LeaseClient::FollowRoute() {
   LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, std::move(fetched));
   route_failed_ = false;
   next_route_ms_ = kNever;
+  route_pace_.End(map.epoch() > epoch_);
   if (map.epoch() <= epoch_ && !joined_again_) {
     // A caller that cannot reach a ps asks again only after its own pauses, which grow.
-    if (route_fetched_ms_ - route_requested_ms_ < kRouteWantedMs) {
-      next_route_ms_ = route_fetched_ms_ + options_.route_request_ms_min;
-    }
+    if (fetched_ms - route_requested_ms_ < kRouteWantedMs) next_route_ms_ = route_pace_.next_ms();
     return absl::OkStatus();
   }
   route_requested_ms_ = kLongAgo;

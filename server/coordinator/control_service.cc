@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <type_traits>
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
@@ -11,6 +12,10 @@ namespace lodestone::server {
 namespace {
 
 constexpr std::chrono::milliseconds kLookPeriod{10};
+// The same for a while after a route or a report: in a move or a failover, owners and followers make these one after
+// the other, and shards are unserved meanwhile.
+constexpr std::chrono::milliseconds kQuickLookPeriod{1};
+constexpr std::chrono::milliseconds kQuickFor{50};
 
 }  // namespace
 
@@ -48,6 +53,7 @@ class ControlService::Call final : public Tag {
       return;
     }
     Await(service_, method_);
+    if constexpr (!std::is_same_v<Request, v1::HeartbeatRequest>) service_->LookQuickly();
     answered_ = true;  // The next time it is.
     (service_->methods_->*method_.handle)(context_, request_, &response_, [this](const absl::Status& status) {
       writer_.Finish(response_, ToGrpc(status), this);
@@ -107,6 +113,8 @@ void ControlService::Note(int calls) {
   if (calls_ == 0) changed_.NotifyAll();
 }
 
+void ControlService::LookQuickly() { quick_until_ = std::chrono::steady_clock::now() + kQuickFor; }
+
 void ControlService::Run() {
   pthread_setname_np(pthread_self(), "control");
   bool was_busy = false;
@@ -124,7 +132,8 @@ void ControlService::Run() {
     if (next == grpc::CompletionQueue::SHUTDOWN) return;
     MutexLock lock(&mu_);
     if (stopping_) return;
-    if (!poll) changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kLookPeriod);
+    const auto now = std::chrono::steady_clock::now();
+    if (!poll) changed_.WaitUntil(&mu_, now + (now < quick_until_ ? kQuickLookPeriod : kLookPeriod));
   }
 }
 

@@ -2,13 +2,14 @@
 // a thread of their own, so that bulk work on gRPC's callback threads does not delay them; the other methods, which may
 // be held for long, are callbacks.
 //
-// The thread looks at its queue every few milliseconds instead of waiting in it: with gRPC a thread that waits is woken
-// by every message, to poll in another's place (common/rpc/callback_threads.h). Only while all callback threads stay
-// busy, so that nobody polls, it polls itself.
+// The thread looks at its queue every few milliseconds (each, after a route or a report) instead of waiting in it: with
+// gRPC a thread that waits is woken by every message, to poll in another's place (common/rpc/callback_threads.h). Only
+// while all callback threads stay busy, so that nobody polls, it polls itself.
 //
 // Thread-safe. Must outlive the gRPC server.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -64,6 +65,8 @@ class ControlService final
   struct Method;
 
   void Run();
+  // A call came that others follow soon.
+  void LookQuickly();
   void Note(int calls);
 
   ControlMethods* const methods_;
@@ -71,6 +74,7 @@ class ControlService final
   const std::function<bool()> busy_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // Null before Register.
   std::thread thread_;
+  std::chrono::steady_clock::time_point quick_until_;  // The thread's.
 
   Mutex mu_;
   CondVar changed_;

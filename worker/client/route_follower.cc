@@ -8,16 +8,14 @@
 #include "common/base/retry.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/route_pace.h"
 
 namespace lodestone::worker {
 namespace {
 
 constexpr int64_t kRouteEveryMs = 1'000;
-constexpr int64_t kRouteEveryMinMs = 200;  // However many calls fail.
-
-std::chrono::steady_clock::time_point In(int64_t ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
+constexpr int64_t kRouteWantedMs = 2'000;  // So long a newer map is asked for after it was wanted.
+constexpr int64_t kFetchPauseMaxMs = 200;  // However many calls fail.
 
 absl::Status CheckOwners(const ShardMap& map) {
   for (ShardId shard = 0; shard < map.shards(); ++shard) {
@@ -116,18 +114,28 @@ bool RouteFollower::Take(const ShardMap& map) {
 }
 
 void RouteFollower::Run() {
+  RoutePace pace(kFetchPauseMaxMs);
+  pace.Begin(time_.NowMs());    // The first.
+  int64_t wanted_until_ms = 0;  // Until then a newer map is asked for, since it was asked for and has not come.
   while (true) {
+    const int64_t late_ms = time_.NowMs() + kRouteEveryMs;
     {
       MutexLock lock(&mu_);
-      const auto soon = In(kRouteEveryMinMs), late = In(kRouteEveryMs);
-      while (!stopping_ && std::chrono::steady_clock::now() < (asked_ ? soon : late)) {
-        changed_.WaitUntil(&mu_, asked_ ? soon : late);
+      while (!stopping_) {
+        if (std::exchange(asked_, false)) wanted_until_ms = time_.NowMs() + kRouteWantedMs;
+        const int64_t next_ms = time_.NowMs() < wanted_until_ms ? std::min(pace.next_ms(), late_ms) : late_ms;
+        if (time_.NowMs() >= next_ms) break;
+        changed_.WaitForMs(&mu_, next_ms - time_.NowMs());
       }
       if (stopping_) return;
-      asked_ = false;
     }
-    // If it fails, what is held counts.
-    if (const absl::StatusOr<ShardMap> map = Fetch(); map.ok() && Take(*map)) on_route_(shard_map());
+    pace.Begin(time_.NowMs());
+    const absl::StatusOr<ShardMap> map = Fetch();
+    const bool newer = map.ok() && Take(*map);  // If it fails, what is held counts.
+    pace.End(newer);
+    if (!newer) continue;
+    wanted_until_ms = 0;
+    on_route_(shard_map());
   }
 }
 

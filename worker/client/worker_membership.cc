@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kPollMs = 500;  // Between two attempts at the start.
 // Heartbeats come often enough to watch progress by, however long the lease.
 constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
-// The shard map is fetched this often at most, however many calls fail.
-constexpr int64_t kAskRouteEveryMs = 200;
+// The longest pause between two requests of the shard map, however many calls fail.
+constexpr int64_t kAskRoutePauseMaxMs = 200;
 constexpr int64_t kReconnectMs = 50;  // A worker serves nothing: gRPC connects only while a thread waits for it.
 constexpr uint32_t kAwaitHoldMs = 5'000;
 constexpr int64_t kAttemptMsMax = 5'000;  // For one attempt of a call that training waits for.
@@ -78,7 +78,7 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
   options.leave_timeout_ms = limits::kShutdownGraceMs;
   options.poll_ms_max = kPollMs;
   options.heartbeat_ms_max = kHeartbeatEveryMaxMs;
-  options.route_request_ms_min = kAskRouteEveryMs;
+  options.route_request_ms_max = kAskRoutePauseMaxMs;
   options.reconnect_ms = kReconnectMs;
   options.joins_again = false;
   options.shows_life = true;

@@ -193,7 +193,7 @@ TEST_F(LeaseClientTest, GivesUpWithTheLastReasonAfterTheJoinTimeout) {
 }
 
 TEST_F(LeaseClientTest, ANewerMapThatWasRequestedOnceIsAskedForUntilItIsThere) {
-  options_.route_request_ms_min = 1;
+  options_.route_request_ms_max = 1;
   ASSERT_TRUE(Start().ok());
   const int before = coordinator_.routes();
   client_->RequestRoute();
