@@ -123,10 +123,6 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
                          "2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
                          "whom would give the shards back to ps that no longer hold them"});
   }
-  if (replicated && config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO) {
-    problems->push_back(
-        {"coordinator.rebalance", "auto needs cluster.replicas: 1: with 2 no shard moves but to its follower"});
-  }
   if (config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO &&
       config.cluster().shards() > limits::kShardLoadsMax) {
     problems->push_back(

@@ -235,7 +235,7 @@ absl::Status LeaseClient::FollowRoute() {
   LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, std::move(fetched));
   route_failed_ = false;
   next_route_ms_ = kNever;
-  route_pace_.End(map.epoch() > epoch_);
+  route_pace_.End(time_.NowMs(), map.epoch() > epoch_);
   if (map.epoch() <= epoch_ && !joined_again_) {
     // A caller that cannot reach a ps asks again only after its own pauses, which grow.
     if (fetched_ms - route_requested_ms_ < kRouteWantedMs) next_route_ms_ = route_pace_.next_ms();

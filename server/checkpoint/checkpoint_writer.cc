@@ -337,9 +337,12 @@ absl::Status CheckpointWriter::RemoveOld() const {
   // The newest first: while one is there, so is what it builds on.
   for (auto last = own.rbegin(); last != own.rend(); ++last) {
     const FoundManifest& each = *last->second;
-    if (!old.contains(&each) || needed.contains(each.name)) continue;
+    if (!old.contains(&each)) continue;
     // A shard that this ps no longer owns may be nowhere else yet.
-    if (each.manifest.ok() && !is_superseded(*each.manifest)) continue;
+    if (needed.contains(each.name) || (each.manifest.ok() && !is_superseded(*each.manifest))) {
+      if (each.manifest.ok()) needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
+      continue;
+    }
     LODESTONE_RETURN_IF_ERROR(RemovePart(each.name));
   }
   return absl::OkStatus();

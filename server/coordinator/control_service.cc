@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <type_traits>
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
@@ -16,6 +15,12 @@ constexpr std::chrono::milliseconds kLookPeriod{10};
 // the other, and shards are unserved meanwhile.
 constexpr std::chrono::milliseconds kQuickLookPeriod{1};
 constexpr std::chrono::milliseconds kQuickFor{50};
+
+// Whether more calls come soon after such a one: those of members who need a newer map, and reports. Others ask for the
+// map now and then.
+bool OthersFollow(const v1::HeartbeatRequest&) { return false; }
+bool OthersFollow(const v1::RouteRequest& request) { return request.incarnation() != 0; }
+bool OthersFollow(const v1::ReportSyncRequest&) { return true; }
 
 }  // namespace
 
@@ -53,7 +58,7 @@ class ControlService::Call final : public Tag {
       return;
     }
     Await(service_, method_);
-    if constexpr (!std::is_same_v<Request, v1::HeartbeatRequest>) service_->LookQuickly();
+    if (OthersFollow(request_)) service_->LookQuickly();
     answered_ = true;  // The next time it is.
     (service_->methods_->*method_.handle)(context_, request_, &response_, [this](const absl::Status& status) {
       writer_.Finish(response_, ToGrpc(status), this);

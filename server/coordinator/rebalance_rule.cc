@@ -10,6 +10,7 @@ namespace {
 constexpr const char* kMeasureNames[] = {"bytes", "traffic"};
 constexpr double kMarginOfDifference = 0.25;  // By which a move must be useful.
 constexpr double kShardOfMeanMin = 0.125;     // Part of a shard that is worth a move, of a mean shard's.
+constexpr double kFollowerPreferred = 1.5;    // Times the gain of a move that needs no copy.
 
 template <typename Parts>
 double SumOf(const Parts& parts) {
@@ -113,18 +114,19 @@ std::vector<RebalanceMove> ServerParts::ChooseMoves(size_t moves_max) const {
   std::vector<RebalanceMove> moves;
   while (moves.size() < moves_max) {
     const std::vector<uint32_t> targets = TargetsOf(servers);
-    double best_gain = 0;
+    double best_worth = 0;
     size_t best = 0;
     uint32_t best_to = 0;
     for (size_t s = 0; s < shards_.size(); ++s) {
       if (moved[s] || shards_[s].rests || SumOf(shard_parts_[s]) < shard_part_min_) continue;
       for (const uint32_t to : targets) {
         const double gain = GainOf(shard_parts_[s], servers[shards_[s].owner], servers[to]);
-        if (to == shards_[s].owner || gain <= best_gain) continue;
-        best_gain = gain, best = s, best_to = to;
+        const double worth = shards_[s].follower == to ? kFollowerPreferred * gain : gain;
+        if (to == shards_[s].owner || worth <= best_worth) continue;
+        best_worth = worth, best = s, best_to = to;
       }
     }
-    if (best_gain == 0) break;
+    if (best_worth == 0) break;
     const uint32_t from = shards_[best].owner;
     for (size_t m = 0; m < kMeasures; ++m) {
       servers[from][m] -= shard_parts_[best][m];

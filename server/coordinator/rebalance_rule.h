@@ -8,7 +8,10 @@
 //  2. A move of a shard from A to B is useful if B with the shard has less than A has now, by more than a quarter of
 //     `difference`; in both measures together, as weighted by the shard's own parts.
 //  3. Of the useful moves the one comes first that lowers the sum of the squares of all parts the most, and so on, as
-//     if those before had been made. A shard that rests, or whose parts are below an eighth of a mean shard's, stays.
+//     if those before had been made; to a shard's follower, which needs no copy, also if it lowers it by two thirds of
+//     that. A shard that rests, or whose parts are below an eighth of a mean shard's, stays.
+//
+// What a ps follows does not count. After a row of moves, ShardMoves evens how many copies each holds.
 //
 // Each useful move lowers the sum of the squares. So with loads that stay as they are no arrangement comes twice: moves
 // end, and none goes back and forth. One hot shard stays where it is, since it would make its new owner what its old
@@ -36,6 +39,7 @@ struct MeasuredShard {
   double bytes = 0;                     // Of its tables.
   double traffic_bytes_per_second = 0;  // Payload of pushes and pulls.
   bool rests = false;                   // It is to stay where it is.
+  std::optional<uint32_t> follower;     // To which it moves without a copy.
 };
 
 struct RebalanceMove {

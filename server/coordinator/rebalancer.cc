@@ -52,6 +52,8 @@ std::optional<std::vector<MeasuredShard>> Rebalancer::Measured(int64_t now_ms, s
       MeasuredShard& shard = measured[load.shard()].emplace();
       shard.shard = load.shard();
       shard.owner = server.index;
+      const uint32_t follower = shards_.followers()[load.shard()];  // Plus one.
+      if (follower > 0) shard.follower = follower - 1;
       shard.bytes = static_cast<double>(load.bytes());
       shard.traffic_bytes_per_second = double{load.push_bytes_per_second()} + load.pull_bytes_per_second();
       const std::optional<int64_t> rested = rested_[load.shard()];
@@ -75,7 +77,7 @@ std::optional<std::vector<MeasuredShard>> Rebalancer::Measured(int64_t now_ms, s
 
 std::vector<RebalanceMove> Rebalancer::Judge(const Plan& plan) {
   const int64_t now_ms = options_.time->NowMs();
-  if (!options_.rebalance.automatic || options_.replicated() || !shards_.mapped()) return {};
+  if (!options_.rebalance.automatic || !shards_.mapped()) return {};
   if (judged_ms_.has_value() && now_ms - *judged_ms_ < kJudgeEveryMs) return {};
   judged_ms_ = now_ms;
   NoteMoved(now_ms);
@@ -84,6 +86,7 @@ std::vector<RebalanceMove> Rebalancer::Judge(const Plan& plan) {
     return owners_[move.shard] != move.to;
   });
   moves_ = moves_ && obstacle.empty() && !given_up;
+  if (obstacle.empty()) obstacle = plan.why_not;
   if (obstacle.empty()) obstacle = PlannedIn(plan);
   std::optional<std::vector<MeasuredShard>> measured;
   if (obstacle.empty()) measured = Measured(now_ms, &obstacle);

@@ -39,9 +39,10 @@ class Rebalancer {
 
   // What is known of the plan of moves.
   struct Plan {
-    bool any = false;            // Shards are to move.
+    bool any = false;            // Shards are to move, or to have other followers.
     std::vector<bool> draining;  // By server: it is to own none.
     std::vector<bool> living;    // By server.
+    std::string why_not;         // Nothing can be planned; empty: it can.
   };
   // The moves that are to be planned now; mostly none. To be called after each heartbeat of a server.
   std::vector<RebalanceMove> Judge(const Plan& plan);

@@ -154,12 +154,16 @@ absl::StatusOr<v1::DrainResponse> ShardMoves::Drain(const v1::DrainRequest& requ
 }
 
 void ShardMoves::Plan(const std::vector<RebalanceMove>& moves) {
+  if (moves.empty()) return;
   for (const RebalanceMove& move : moves) plan_.Plan(move.shard, move.to);
-  if (!moves.empty()) Advance();
+  if (options_.replicated()) plan_.SetLevelsFollowers(true);  // When the owners have changed.
+  Advance();
 }
 
 Rebalancer::Plan ShardMoves::plan() const {
-  return {.any = plan_.any(), .draining = plan_.draining(), .living = Living()};
+  const bool any = plan_.any() || plan_.levels_followers() || shards_.HasLearners() || shards_.HasHandovers();
+  const absl::Status plans = CheckPlans();
+  return {.any = any, .draining = plan_.draining(), .living = Living(), .why_not = std::string(plans.message())};
 }
 
 void ShardMoves::DropEnded() {

@@ -47,7 +47,7 @@ class ShardMoves {
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
 
-  // What the Rebalancer plans, and what it is to know. REQUIRES: without replicas, and a map.
+  // What the Rebalancer plans, and what it is to know. REQUIRES: there is a shard map.
   void Plan(const std::vector<RebalanceMove>& moves);
   Rebalancer::Plan plan() const;
 

@@ -23,6 +23,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr int kFirstPassPart = 10;  // Of the period.
+constexpr int64_t kBurstUs = 50'000;
 
 bool Exists(const std::string& path) {
   std::error_code error;
@@ -69,25 +70,18 @@ void CheckpointScrubber::RunPass() {
     damage_ = *std::move(damage);
     ++passes_;
   }
-  if (periodic.empty()) return;
-  while (true) {
+  while (!periodic.empty()) {
     const absl::Status replaced = replace_({periodic.begin(), periodic.end()});
-    if (replaced.ok()) break;
-    LODESTONE_LOG(ERROR, "storage", "damaged checkpoints cannot be replaced: {}", replaced.ToString());
+    if (replaced.ok()) return;
+    LODESTONE_LOG(WARN, "storage", "damaged checkpoints are not replaced yet: {}", replaced.ToString());
     if (!WaitUntil(time_.NowMs() + options_.again.count())) return;
   }
-  // One that holds what no other does stays, and is told of.
-  MutexLock lock(&mu_);
-  std::erase_if(damage_, [this](const Damage& each) {
-    return !Exists(absl::StrCat(options_.dir, "/", each.checkpoint, "/", ManifestName(options_.server)));
-  });
 }
 
 absl::StatusOr<std::vector<CheckpointScrubber::Damage>> CheckpointScrubber::Pass() {
   {
     MutexLock lock(&mu_);
     bytes_ = 0;
-    begin_ms_ = time_.NowMs();
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(options_.dir));
   std::vector<Damage> damage;
@@ -95,13 +89,15 @@ absl::StatusOr<std::vector<CheckpointScrubber::Damage>> CheckpointScrubber::Pass
   for (const FoundManifest& each : found) {
     if (each.server != options_.server) continue;
     absl::Status whole = each.manifest.status();
+    if (!whole.ok() && !absl::IsDataLoss(whole) && !absl::IsNotFound(whole)) return whole;
     if (whole.ok()) {
       if (each.manifest->cluster() != options_.cluster) continue;
       for (const v1::ServerManifest::ShardEntry& entry : each.manifest->contents()) {
         for (const ShardFiles::Piece& piece : FilesOf(options_.dir, each, entry).pieces) {
           const auto [file, is_new] = files.try_emplace(piece.path);
-          if (is_new) file->second = CheckFile(piece.path, piece.size);
-          if (absl::IsCancelled(file->second)) return file->second;
+          if (is_new) file->second = CheckTwice(piece.path, piece.size);
+          const bool told = absl::IsDataLoss(file->second) || absl::IsNotFound(file->second);
+          if (!file->second.ok() && !told) return file->second;
           whole.Update(file->second);
         }
       }
@@ -110,6 +106,11 @@ absl::StatusOr<std::vector<CheckpointScrubber::Damage>> CheckpointScrubber::Pass
     if (!whole.ok() && Exists(each.path)) damage.push_back({each.name, std::string(whole.message())});
   }
   return damage;
+}
+
+absl::Status CheckpointScrubber::CheckTwice(const std::string& path, const ShardFileSize& written) {
+  const absl::Status first = CheckFile(path, written);
+  return first.ok() || absl::IsCancelled(first) ? first : CheckFile(path, written);
 }
 
 absl::Status CheckpointScrubber::CheckFile(const std::string& path, const ShardFileSize& written) {
@@ -124,7 +125,10 @@ absl::Status CheckpointScrubber::CheckFile(const std::string& path, const ShardF
   std::vector<uint8_t> chunk(std::min<uint64_t>(bytes, kChunkBytes));
   uint32_t crc32c = 0;
   for (uint64_t at = 0; at < bytes;) {
-    LODESTONE_ASSIGN_OR_RETURN(const size_t read, file.ReadAt(at, chunk.data(), std::min(bytes - at, kChunkBytes)));
+    const absl::StatusOr<size_t> result = file.ReadAt(at, chunk.data(), std::min(bytes - at, kChunkBytes));
+    if (absl::IsUnknown(result.status()))
+      return absl::DataLossError(result.status().message());  // EIO: the disk's word.
+    LODESTONE_ASSIGN_OR_RETURN(const size_t read, result);
     if (read == 0) return absl::DataLossError(absl::StrCat(path, ": ends at byte ", at, " of ", bytes));
     crc32c = Crc32c(chunk.data(), read, crc32c);
     posix_fadvise(file.fd(), static_cast<off_t>(at), static_cast<off_t>(read), POSIX_FADV_DONTNEED);
@@ -140,19 +144,27 @@ void CheckpointScrubber::FillStatus(v1::StorageStatus* status) const {
   MutexLock lock(&mu_);
   status->set_scrub_passes(passes_);
   status->set_scrub_bytes(bytes_);
-  for (const Damage& each : damage_) status->add_checkpoint_damage(each.what);
+  for (const Damage& each : damage_) {
+    // It may have been replaced, or deleted by hand.
+    const std::string manifest = absl::StrCat(options_.dir, "/", each.checkpoint, "/", ManifestName(options_.server));
+    if (Exists(manifest)) status->add_checkpoint_damage(each.what);
+  }
 }
 
 bool CheckpointScrubber::Count(uint64_t read) {
-  int64_t due_ms = 0;
+  int64_t due_us = 0;
   {
     MutexLock lock(&mu_);
     bytes_ += read;
     if (options_.bytes_per_second > 0) {
-      due_ms = begin_ms_ + static_cast<int64_t>(bytes_ * 1000 / options_.bytes_per_second);
+      // What was missed because the disk was slow is not made up for.
+      const int64_t now_us = 1000 * time_.NowMs();
+      due_us_ =
+          std::max(due_us_, now_us - kBurstUs) + static_cast<int64_t>(read * 1'000'000 / options_.bytes_per_second);
     }
+    due_us = due_us_;
   }
-  return WaitUntil(due_ms);
+  return WaitUntil(due_us / 1000);
 }
 
 bool CheckpointScrubber::WaitUntil(int64_t time_ms) {

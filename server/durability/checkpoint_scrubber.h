@@ -9,7 +9,6 @@
 // Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -55,8 +54,8 @@ class CheckpointScrubber {
   // Ends the thread, in the middle of a file too. `replace` must return meanwhile.
   void Stop();
 
-  // Reads all files of this ps's checkpoints once, and returns what is damaged. The errors of the folder; CANCELLED by
-  // Stop.
+  // Reads all files of this ps's checkpoints once, and returns what is damaged. CANCELLED by Stop; the errors of the
+  // folder, and of files that cannot be read at the moment, which says nothing about what is in them.
   absl::StatusOr<std::vector<Damage>> Pass();
 
   // Sets the fields about scrubbing.
@@ -66,8 +65,10 @@ class CheckpointScrubber {
   void RunThread();
   // A pass, and what follows from it.
   void RunPass();
-  // DATA_LOSS if a file is not as it was written; the errors of files; CANCELLED.
+  // DATA_LOSS if a file is not as it was written, or the disk fails; the errors of files; CANCELLED.
   absl::Status CheckFile(const std::string& path, const ShardFileSize& written);
+  // The same by a second reading, if the first found anything: of what it is judged by.
+  absl::Status CheckTwice(const std::string& path, const ShardFileSize& written);
   // Counts bytes that were read, and waits until the rate allows more; false once it is stopped.
   bool Count(uint64_t read);
   bool WaitUntil(int64_t time_ms);
@@ -80,9 +81,9 @@ class CheckpointScrubber {
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t passes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t begin_ms_ ABSL_GUARDED_BY(mu_) = 0;        // Of the pass,
-  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // and what it has read.
-  std::vector<Damage> damage_ ABSL_GUARDED_BY(mu_);  // Of the last pass, without what has been replaced.
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // That the newest pass has read.
+  int64_t due_us_ ABSL_GUARDED_BY(mu_) = 0;          // When more may be read.
+  std::vector<Damage> damage_ ABSL_GUARDED_BY(mu_);  // Of the last pass; some may be gone.
   Thread thread_;
 };
 

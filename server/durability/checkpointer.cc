@@ -143,8 +143,8 @@ absl::Status Checkpointer::Replace(const std::vector<std::string>& damaged) {
   if (!is_new && !replacing_) return absl::OkStatus();
   replacing_ = true;
   LODESTONE_RETURN_IF_ERROR(Write("").status());
-  replacing_ = false;
-  AddEvent("disk", absl::StrCat("damaged checkpoints were replaced: ", absl::StrJoin(damaged, ", ")));
+  AddEvent("disk",
+           absl::StrCat("a checkpoint was written in the place of damaged ones: ", absl::StrJoin(damaged, ", ")));
   return absl::OkStatus();
 }
 
@@ -195,6 +195,11 @@ void Checkpointer::NoteFailure(const std::string& name, const absl::Status& stat
 }
 
 void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
+  if (std::exchange(replacing_, false)) {
+    // What is whole may be older than the last two, and has to be brought forward by the log if this one is damaged.
+    rolled_.assign(1, std::move(rolled));
+    return;
+  }
   rolled_.push_back(std::move(rolled));
   v1::StorageStatus status;
   store_->log().FillStatus(&status);
@@ -212,6 +217,7 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
 }
 
 bool Checkpointer::Changed() const {
+  if (replacing_) return true;
   for (const ShardId shard : store_->shards().whole()) {
     if (store_->shards().VersionOf(shard) != written_versions_[shard]) return true;
     if (store_->shards().StateGeneration(shard) != written_states_[shard]) return true;

@@ -64,7 +64,7 @@ class Checkpointer {
   absl::Status Replace(const std::vector<std::string>& damaged);
   // Removes what this ps has written of a named checkpoint, if it is there. Errors as CheckpointWriter::Remove.
   absl::Status Remove(const std::string& name);
-  // Whether a shard is not as it is in the newest checkpoint.
+  // Whether a shard is not as it is in the newest checkpoint, or that is to be replaced.
   bool Changed() const;
   // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk.
   bool HoldsStateOf(ShardId shard) const;

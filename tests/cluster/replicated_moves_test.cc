@@ -2,6 +2,9 @@
 // once, whichever ps is killed, and all copies are the same in the end.
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/cluster/moves_fixture.h"
@@ -11,8 +14,9 @@ namespace {
 
 class ReplicatedMovesTest : public MovesFixture {
  protected:
-  void Start(uint32_t servers, bool own_disks = false) {
-    MovesFixture::Start(servers, {"worker.retry_timeout_ms=120000"}, /*replicas=*/2, own_disks);
+  void Start(uint32_t servers, bool own_disks = false, std::vector<std::string> sets = {}) {
+    sets.push_back("worker.retry_timeout_ms=120000");
+    MovesFixture::Start(servers, std::move(sets), /*replicas=*/2, own_disks);
     AwaitAllInSync();
   }
   uint32_t HeldBy(uint32_t server) {
@@ -71,6 +75,24 @@ TEST_F(ReplicatedMovesTest, AShardMovesToItsFollowerAndToAThirdOne) {
   ExpectReplicasEqual();
   EXPECT_EQ(Drain(1).error_code(), grpc::StatusCode::OK);
   EXPECT_EQ(Drain(2).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "one would be left to hold two copies";
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+TEST_F(ReplicatedMovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItself) {
+  ASSERT_NO_FATAL_FAILURE(Start(
+      /*servers=*/3, /*own_disks=*/false,
+      {"coordinator.rebalance=auto", "coordinator.rebalance_rule.sustained_ms=1000",
+       "coordinator.rebalance_rule.shard_rest_ms=1000", "coordinator.rebalance_rule.bytes_min=1",
+       "coordinator.rebalance_rule.traffic_bytes_per_second_min=1000000000000"}));
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(Drain(1).ok());
+  ASSERT_TRUE(Await([this] { return HeldBy(1) == 0 && NothingIsToMove(); }));
+  ASSERT_TRUE(Drain(1, /*undo=*/true).ok());
+  EXPECT_TRUE(Await([this] { return OwnedBy(1) >= kShards / 3 - 1 && NothingIsToMove(); }))
+      << StatusOf(0).cluster().DebugString();
+  ExpectExact();
+  AwaitAllInSync();
+  ExpectReplicasEqual();
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 

@@ -9,18 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/limits.h"
 #include "common/base/random.h"
 #include "common/wire/part.h"
 
 namespace lodestone::worker {
 namespace {
 
-// The first pause: in a move another ps owns the shard within milliseconds. And the longest: about as long as a ps
-// needs to learn of a change of owners when another has died.
-constexpr int64_t kPauseMinMs = 6;
+// The longest pause: about as long as a ps needs to learn of a change of owners.
 constexpr int64_t kPauseMaxMs = 200;
 // The number of doublings of the pause.
-constexpr uint32_t kDoublingsMax = 6;
+constexpr uint32_t kDoublingsMax = 4;
 
 // "shard 3 of ps 1 at host:port, shard 5 of ps 2 at host:port".
 std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
@@ -65,7 +64,8 @@ absl::Status TimeIsUp(const absl::Status& error, const ServerChannel::Request& r
 void Rerouter::TurnBack(const absl::Status& error, ServerChannel::Request* request, Resume resume) {
   const std::shared_ptr<const ShardMap> map = options_.map();
   const int64_t elapsed_ms = time_.NowMs() - request->started_ms;
-  const int64_t ceiling_ms = std::min(kPauseMinMs << std::min(request->turned_back, kDoublingsMax), kPauseMaxMs);
+  const int64_t ceiling_ms =
+      std::min(limits::kRetryBackoffMinMs * 2 << std::min(request->turned_back, kDoublingsMax), kPauseMaxMs);
   ++request->turned_back;
   const bool newer = map->epoch() > request->epoch;
   if (elapsed_ms + (newer ? 0 : ceiling_ms) > options_.retry_timeout_ms) {

@@ -115,7 +115,7 @@ bool RouteFollower::Take(const ShardMap& map) {
 
 void RouteFollower::Run() {
   RoutePace pace(kFetchPauseMaxMs);
-  pace.Begin(time_.NowMs());    // The first.
+  pace.End(time_.NowMs(), /*newer=*/true);  // The first.
   int64_t wanted_until_ms = 0;  // Until then a newer map is asked for, since it was asked for and has not come.
   while (true) {
     const int64_t late_ms = time_.NowMs() + kRouteEveryMs;
@@ -132,7 +132,7 @@ void RouteFollower::Run() {
     pace.Begin(time_.NowMs());
     const absl::StatusOr<ShardMap> map = Fetch();
     const bool newer = map.ok() && Take(*map);  // If it fails, what is held counts.
-    pace.End(newer);
+    pace.End(time_.NowMs(), newer);
     if (!newer) continue;
     wanted_until_ms = 0;
     on_route_(shard_map());

@@ -1,7 +1,7 @@
 // The newest shard map of a cluster, for a process that has not joined it.
 //
-// Asks the coordinator each second, as no heartbeat says that there is another map, and soon after AskRoute. While the
-// coordinator is away, the map that is held counts.
+// Asks the coordinator each second, as no heartbeat says that there is another map, and soon after AskRoute, then
+// less and less often until it has come or 2 s have passed. While the coordinator is away, the map that is held counts.
 //
 // Thread-safe. One thread of its own makes all calls but the first.
 #pragma once

@@ -272,8 +272,6 @@ const std::vector<Broken>& BrokenFiles() {
        "connection to etcd is plain, and shows none"},
       {"MoreCopiesInSyncThanThereAre", "cluster: {in_sync_min: 2}\n",
        "1:11: cluster.in_sync_min: 2 copies are never in sync where cluster.replicas is 1: no push would be taken"},
-      {"RebalanceAutoWithReplicas", "cluster: {replicas: 2}\nserver: {data_dir: d}\ncoordinator: {rebalance: auto}\n",
-       "3:15: coordinator.rebalance: auto needs cluster.replicas: 1: with 2 no shard moves but to its follower"},
       {"RebalanceAutoWithTooManyShards", "cluster: {shards: 8193}\ncoordinator: {rebalance: auto}\n",
        "2:15: coordinator.rebalance: auto needs cluster.shards of at most 8192, and there are 8193"},
       {"EtcdAsAUrl", "coordinator: {etcd: [\"http://etcd0:2379\"]}\n",

@@ -10,7 +10,7 @@ namespace {
 // The pause behind a request at `now_ms`.
 int64_t Asked(RoutePace* pace, int64_t now_ms, bool newer) {
   pace->Begin(now_ms);
-  pace->End(newer);
+  pace->End(now_ms, newer);
   return pace->next_ms() - now_ms;
 }
 
@@ -35,6 +35,18 @@ TEST(RoutePace, IsQuickAgainAfterAWhileWithoutRequests) {
   RoutePace pace(200);
   for (int i = 0; i < 8; ++i) Asked(&pace, 1000 + 200 * i, /*newer=*/false);
   EXPECT_EQ(Asked(&pace, 3000, /*newer=*/false), 2 * RoutePace::kFirstPauseMs);
+}
+
+TEST(RoutePace, PausesAlsoAfterAnswersThatTakeLong) {
+  RoutePace pace(200);
+  int64_t now_ms = 1000;
+  for (int i = 0; i < 8; ++i) {
+    pace.Begin(now_ms);
+    now_ms += 500;
+    pace.End(now_ms, /*newer=*/false);
+    now_ms = pace.next_ms();
+  }
+  EXPECT_EQ(Asked(&pace, now_ms, /*newer=*/false), 200);
 }
 
 TEST(RoutePace, KeepsToAShorterMaximum) {

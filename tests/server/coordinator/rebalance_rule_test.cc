@@ -106,6 +106,20 @@ TEST(RebalanceRule, AHotShardAloneIsNotMovedRound) {
   EXPECT_THAT(cluster.Parts().ChooseMoves(kRuleMovesAtOnce), IsEmpty());
 }
 
+TEST(RebalanceRule, OfMovesThatBringAboutAsMuchTheOneToTheFollowerComesFirst) {
+  RuledCluster cluster(3);
+  cluster.Add(0, 8, 0, 100);
+  cluster.Add(1, 1, 0, 110);
+  cluster.Add(2, 1, 0, 100);
+  EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 2) << "it has the least";
+  for (MeasuredShard& shard : cluster.shards) shard.follower = shard.owner == 0 ? 1 : 0;
+  EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 1);
+  cluster.Add(1, 4, 0, 100);
+  EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 2) << "that one brings much more";
+  cluster.Run();
+  EXPECT_GE(cluster.TrafficOf(2), 400);
+}
+
 TEST(RebalanceRule, BothMeasuresAreEvened) {
   RuledCluster cluster(2);
   cluster.Add(0, 16, 1000, 1);  // Large and quiet,

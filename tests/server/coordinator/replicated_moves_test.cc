@@ -20,7 +20,9 @@ using ::testing::IsEmpty;
 // Shard s is server s mod 3's, and all followers are in sync.
 class ReplicatedMovesTest : public MovingMembers {
  protected:
-  ReplicatedMovesTest() : MovingMembers({}, /*replicas=*/2) { SyncFollowers(); }
+  explicit ReplicatedMovesTest(const RebalanceOptions& rebalance = {}) : MovingMembers(rebalance, /*replicas=*/2) {
+    SyncFollowers();
+  }
 
   void SyncFollowers() {
     for (ShardId shard = 0; shard < kMoveShards; ++shard) {
@@ -240,6 +242,88 @@ TEST_F(ReplicatedMovesTest, NothingMovesWhileAServerKnowsNoLearners) {
   EXPECT_TRUE(Drain(1, /*undo=*/true).ok());
   EXPECT_THAT(Move({0}, 1).status().message(), HasSubstr("and ps 2 is"));
   EXPECT_THAT(Drain(1).status().message(), HasSubstr("and ps 2 is"));
+}
+
+class ReplicatedRebalancingTest : public ReplicatedMovesTest {
+ protected:
+  ReplicatedRebalancingTest()
+      : ReplicatedMovesTest({.automatic = true,
+                             .rule = {.difference = 0.25, .bytes_min = 1000, .traffic_bytes_per_second_min = 1000},
+                             .sustained_ms = 2000,
+                             .shard_rest_ms = 60'000}) {}
+
+  // Time goes by, and all servers report the traffic of what they own.
+  void Pass(int64_t ms) {
+    for (; ms > 0; ms -= 500) {
+      time_.AdvanceMs(500);
+      for (uint32_t server = 0; server < kMoveServers; ++server) {
+        v1::ServerProgress progress;
+        for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+          if (Owners()[shard] != server) continue;
+          v1::ShardLoad* const load = progress.add_shards();
+          load->set_shard(shard);
+          load->set_push_bytes_per_second(traffic_[shard]);
+        }
+        Beat(server, progress);
+      }
+    }
+  }
+  float TrafficOf(uint32_t server) const {
+    float traffic = 0;
+    for (ShardId shard = 0; shard < kMoveShards; ++shard) traffic += Owners()[shard] == server ? traffic_[shard] : 0;
+    return traffic;
+  }
+
+  std::vector<float> traffic_ = std::vector<float>(kMoveShards, 1000);
+};
+
+TEST_F(ReplicatedRebalancingTest, ABusyServerGivesAShardToItsFollowerWithoutACopy) {
+  const uint32_t follower = Followers()[0] - 1, third = Third(0);
+  traffic_[0] = 1000, traffic_[3] = 3000;
+  traffic_[follower] = 990, traffic_[follower + 3] = 10;
+  traffic_[third] = 900, traffic_[third + 3] = 0;  // It has the least, but no copy.
+  Pass(3000);
+  EXPECT_THAT(Learners(), Each(0));
+  ASSERT_EQ(members_->Status().moves_size(), 1);
+  EXPECT_EQ(members_->Status().moves(0).shard(), 0);
+  EXPECT_GT(Handover(0), 0);
+  FinishAll();
+  EXPECT_EQ(Owners()[0], follower);
+  EXPECT_EQ(TrafficOf(0), 3000);
+  Pass(10'000);
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+  for (ShardId each = 0; each < kMoveShards; ++each) EXPECT_TRUE(InSync(each));
+}
+
+TEST_F(ReplicatedRebalancingTest, AServerThatMayOwnShardsAgainLearnsItsPart) {
+  ASSERT_TRUE(Drain(2).ok());
+  FinishAll();
+  EXPECT_EQ(HeldBy(2), 0);
+  Pass(61'000);  // What has moved rests.
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  Pass(3000);
+  EXPECT_TRUE(members_->shards().HasLearners()) << "nobody has a copy there";
+  FinishAll();
+  EXPECT_EQ(TrafficOf(2), 2000);
+  for (uint32_t server = 0; server < kMoveServers; ++server) EXPECT_EQ(HeldBy(server), 4) << server;
+  Pass(3000);
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+  EXPECT_THAT(members_->Status().rebalance(), HasSubstr("balanced"));
+}
+
+TEST_F(ReplicatedRebalancingTest, NothingIsJudgedWhileFollowersChange) {
+  traffic_[0] = traffic_[3] = 3000;
+  ASSERT_TRUE(Drain(2).ok());
+  for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+    if (Handover(shard) == 0) continue;
+    EXPECT_TRUE(GiveUp(shard));
+  }
+  EXPECT_EQ(std::count(Owners().begin(), Owners().end(), 2), 0);
+  ASSERT_TRUE(members_->shards().HasLearners());
+  Pass(20'000);
+  const v1::ClusterStatus status = members_->Status();
+  for (const v1::ShardMove& move : status.moves()) EXPECT_TRUE(move.of_follower()) << move.shard();
+  EXPECT_THAT(status.rebalance(), HasSubstr("waits until the moves that are planned are done"));
 }
 
 }  // namespace

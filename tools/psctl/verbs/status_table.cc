@@ -76,7 +76,7 @@ std::string StorageText(const v1::StorageStatus& storage, const Painter& paint) 
                         WithUnit(storage.checkpoint_bytes()), SecondsText(storage.checkpoint_seconds())));
   }
   if (storage.scrub_passes() > 0) {
-    text += Line("scrubbed", absl::StrFormat("checkpoints read again %s times since the start, %s the last time",
+    text += Line("scrubbed", absl::StrFormat("checkpoints read again %s times since the start, %s in the newest pass",
                                              WithThousands(storage.scrub_passes()), WithUnit(storage.scrub_bytes())));
   }
   if (storage.replayed_records() > 0) {

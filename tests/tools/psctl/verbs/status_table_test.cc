@@ -54,7 +54,7 @@ TEST(StatusText, ShowsWhatIsOnDiskAndWhyNothingCanBeWritten) {
   storage->set_scrub_passes(2);
   storage->set_scrub_bytes(5 << 20);
   storage->add_checkpoint_damage("checkpoints/mine/ps-1.shard-00003: its content is not what was written");
-  EXPECT_THAT(StatusText(status), HasSubstr("read again 2 times since the start, 5.0 MiB the last time"));
+  EXPECT_THAT(StatusText(status), HasSubstr("read again 2 times since the start, 5.0 MiB in the newest pass"));
   EXPECT_THAT(StatusText(status), HasSubstr("A CHECKPOINT IS DAMAGED: checkpoints/mine/ps-1.shard-00003: its content"));
 }
 
