@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kPauseMaxMs = 200;
 // The number of doublings of the pause.
 constexpr uint32_t kDoublingsMax = 4;
+// The shortest pause before a new owner is asked again; as long as it has been known, if that is more.
+constexpr int64_t kNewOwnerPauseMinMs = 6;
 
 // "shard 3 of ps 1 at host:port, shard 5 of ps 2 at host:port".
 std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
@@ -51,6 +53,17 @@ v1::WaitStatus WaitOfTurnedBack(const absl::Status& error, const ServerChannel::
   return wait;
 }
 
+std::optional<ShardId> FirstShardOf(const v1::Call& call) {
+  std::optional<ShardId> first;
+  const auto take = [&](const auto& request) {
+    if (request.parts().empty() || first.has_value()) return;
+    ForEachShard(request.parts(0), [&](ShardId shard, uint32_t) { first = first.value_or(shard); });
+  };
+  take(call.has_push_pull() ? call.push_pull().push() : call.push());
+  take(call.pull());
+  return first;
+}
+
 absl::Status TimeIsUp(const absl::Status& error, const ServerChannel::Request& request, const ShardMap& map,
                       int64_t ms) {
   return absl::Status(
@@ -64,8 +77,7 @@ absl::Status TimeIsUp(const absl::Status& error, const ServerChannel::Request& r
 void Rerouter::TurnBack(const absl::Status& error, ServerChannel::Request* request, Resume resume) {
   const std::shared_ptr<const ShardMap> map = options_.map();
   const int64_t elapsed_ms = time_.NowMs() - request->started_ms;
-  const int64_t ceiling_ms =
-      std::min(limits::kRetryBackoffMinMs * 2 << std::min(request->turned_back, kDoublingsMax), kPauseMaxMs);
+  const int64_t ceiling_ms = PauseMaxMs(*request, map);
   ++request->turned_back;
   const bool newer = map->epoch() > request->epoch;
   if (elapsed_ms + (newer ? 0 : ceiling_ms) > options_.retry_timeout_ms) {
@@ -92,6 +104,25 @@ void Rerouter::TurnBack(const absl::Status& error, ServerChannel::Request* reque
   if (options_.map()->epoch() > map->epoch()) Wake();
 }
 
+int64_t Rerouter::PauseMaxMs(const ServerChannel::Request& request, const std::shared_ptr<const ShardMap>& map) {
+  const int64_t usual_ms =
+      std::min(limits::kRetryBackoffMinMs * 2 << std::min(request.turned_back, kDoublingsMax), kPauseMaxMs);
+  const std::optional<ShardId> shard = FirstShardOf(request.call);
+  MutexLock lock(&mu_);
+  NoteMap(map);
+  const auto changed = shard.has_value() ? changed_ms_.find(*shard) : changed_ms_.end();
+  if (changed == changed_ms_.end()) return usual_ms;
+  return std::clamp(time_.NowMs() - changed->second, kNewOwnerPauseMinMs, usual_ms);
+}
+
+void Rerouter::NoteMap(const std::shared_ptr<const ShardMap>& map) {
+  if (newest_ != nullptr && map->epoch() <= newest_->epoch()) return;
+  const std::shared_ptr<const ShardMap> before = std::exchange(newest_, map);
+  for (ShardId shard = 0; before != nullptr && shard < std::min(map->shards(), before->shards()); ++shard) {
+    if (map->OwnerOf(shard) != before->OwnerOf(shard)) changed_ms_[shard] = time_.NowMs();
+  }
+}
+
 void Rerouter::OnPauseOver(uint64_t id) {
   Resume resume;
   {
@@ -115,9 +146,11 @@ void Rerouter::EndOne() {
 
 void Rerouter::Wake() {
   std::map<uint64_t, Waiting> woken;
+  const std::shared_ptr<const ShardMap> map = options_.map();
   {
     MutexLock lock(&mu_);
     if (cancelled_) return;
+    NoteMap(map);
     woken.swap(waiting_);
     ++running_;
   }

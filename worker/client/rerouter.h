@@ -1,6 +1,7 @@
 // The requests that a ps turned back because it does not own a shard of theirs (ABORTED), until they are sent again by
 // the newest shard map: at once if that is newer than the one that routed them; otherwise after asking for it, when a
-// newer one has come or a pause is over (the owner may be the one with an old map).
+// newer one has come or a pause is over (the owner may be the one with an old map). The pause is short while a
+// map has just given the shard another owner: in a move that one knows it within milliseconds.
 //
 // Thread-safe. Callbacks run on the thread that turned the request back, the timer's, or that of Wake, and must be
 // quick.
@@ -58,6 +59,9 @@ class Rerouter {
     v1::WaitStatus wait;     // Without its time.
   };
 
+  // The longest pause of a request that `map` does not lead elsewhere.
+  int64_t PauseMaxMs(const ServerChannel::Request& request, const std::shared_ptr<const ShardMap>& map);
+  void NoteMap(const std::shared_ptr<const ShardMap>& map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnPauseOver(uint64_t id);
   void EndOne();
 
@@ -68,6 +72,8 @@ class Rerouter {
   CondVar idle_;
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<const ShardMap> newest_ ABSL_GUARDED_BY(mu_);  // That was seen here.
+  std::map<ShardId, int64_t> changed_ms_ ABSL_GUARDED_BY(mu_);   // When it had another owner than in the map before.
   int running_ ABSL_GUARDED_BY(mu_) = 0;  // Pauses that are not over yet, and calls of Wake at work.
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };
