@@ -43,14 +43,13 @@ class LeaseClient {
     uint32_t lease_ms = 10'000;  // Until the coordinator gives another.
     int64_t join_timeout_ms = 60'000;
     int64_t leave_timeout_ms = 500;
-    int64_t poll_ms_max = 100;        // Between two attempts to join or to get the first map; they back off to it.
-    int64_t heartbeat_ms_max = 1000;  // Between two heartbeats, also where a third of the lease is longer.
-    int64_t route_request_ms_max =
-        100;                    // Between two requests of the map while RequestRoute makes them: see RoutePace.
-    int64_t reconnect_ms = 0;   // Between two times that gRPC's own pauses are cut short; 0: they are not.
-    bool joins_again = true;    // After the lease was lost.
-    bool shows_life = false;    // By a LifeSocket, so that its death is noticed before its lease ends.
-    std::string without_lease;  // What the process does while the lease cannot be renewed, for wait().
+    int64_t poll_ms_max = 100;           // Between two attempts to join or to get the first map; they back off to it.
+    int64_t heartbeat_ms_max = 1000;     // Between two heartbeats, also where a third of the lease is longer.
+    int64_t route_request_ms_max = 100;  // The longest pause between two requests of the map (RoutePace).
+    int64_t reconnect_ms = 0;            // Between two times that gRPC's own pauses are cut short; 0: they are not.
+    bool joins_again = true;             // After the lease was lost.
+    bool shows_life = false;             // By a LifeSocket, so that its death is noticed before its lease ends.
+    std::string without_lease;           // What the process does while the lease cannot be renewed, for wait().
   };
   // What a process adds to the protocol. None may be null but fill_join, and on_lost where
   // Options::joins_again.

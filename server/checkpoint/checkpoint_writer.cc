@@ -23,11 +23,6 @@
 namespace lodestone::server {
 namespace {
 
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error) || error;
-}
-
 uint64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -170,7 +165,7 @@ absl::Status CheckpointWriter::Prepare() {
     const std::string folder = FolderOf(name);
     std::error_code error;
     if (!std::filesystem::is_directory(folder, error)) continue;
-    if (Exists(absl::StrCat(folder, "/", ManifestName(options_.server)))) continue;
+    if (FileExists(absl::StrCat(folder, "/", ManifestName(options_.server)))) continue;
     // Another server may have made an empty folder just now.
     LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFolder(folder));
     const bool has_own = std::any_of(files.begin(), files.end(),
@@ -222,12 +217,12 @@ absl::StatusOr<std::string> CheckpointWriter::ChooseName(const std::string& name
     std::string chosen;
     do {
       chosen = PeriodicName(options_.server, next_number_++);
-    } while (Exists(FolderOf(chosen)));
+    } while (FileExists(FolderOf(chosen)));
     return chosen;
   }
   LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
   const std::string path = absl::StrCat(FolderOf(name), "/", ManifestName(options_.server));
-  if (Exists(path)) return absl::AlreadyExistsError(absl::StrCat("checkpoint `", name, "` exists: ", path));
+  if (FileExists(path)) return absl::AlreadyExistsError(absl::StrCat("checkpoint `", name, "` exists: ", path));
   return name;
 }
 
@@ -244,7 +239,7 @@ const CheckpointWriter::Periodic* CheckpointWriter::Base() const {
   // They may have been removed by hand.
   for (const auto& [shard, entry] : newest_.front().contents) {
     for (const v1::ServerManifest::File& file : entry.files()) {
-      if (!Exists(absl::StrCat(FolderOf(file.folder()), "/", file.name()))) return nullptr;
+      if (!FileExists(absl::StrCat(FolderOf(file.folder()), "/", file.name()))) return nullptr;
     }
   }
   return &newest_.front();

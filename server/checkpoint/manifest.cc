@@ -118,6 +118,11 @@ bool IsPeriodic(absl::string_view name) {
   return dash != name.npos && IsNumber(name.substr(0, dash)) && IsNumber(name.substr(dash + 1));
 }
 
+bool FileExists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) || error;
+}
+
 absl::StatusOr<v1::ServerManifest> ReadManifest(const std::string& path) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader, RecordReader::Open(path));
   v1::ServerManifest manifest;

@@ -36,6 +36,9 @@ std::optional<uint64_t> NumberOfPeriodic(uint32_t server, absl::string_view name
 // Whether it is the name of a periodic checkpoint of any server.
 bool IsPeriodic(absl::string_view name);
 
+// Whether there is such a file; true if that cannot be told.
+bool FileExists(const std::string& path);
+
 // A manifest, checked in itself. DATA_LOSS, naming the file, if it is damaged or makes no sense.
 absl::StatusOr<v1::ServerManifest> ReadManifest(const std::string& path);
 // Puts a manifest in place. OK: the disk has it.

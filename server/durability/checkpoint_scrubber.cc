@@ -3,10 +3,8 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,11 +22,6 @@ namespace {
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr int kFirstPassPart = 10;  // Of the period.
 constexpr int64_t kBurstUs = 50'000;
-
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error) || error;
-}
 
 }  // namespace
 
@@ -103,7 +96,7 @@ absl::StatusOr<std::vector<CheckpointScrubber::Damage>> CheckpointScrubber::Pass
       }
     }
     // It may have been removed meanwhile.
-    if (!whole.ok() && Exists(each.path)) damage.push_back({each.name, std::string(whole.message())});
+    if (!whole.ok() && FileExists(each.path)) damage.push_back({each.name, std::string(whole.message())});
   }
   return damage;
 }
@@ -141,13 +134,17 @@ absl::Status CheckpointScrubber::CheckFile(const std::string& path, const ShardF
 }
 
 void CheckpointScrubber::FillStatus(v1::StorageStatus* status) const {
-  MutexLock lock(&mu_);
-  status->set_scrub_passes(passes_);
-  status->set_scrub_bytes(bytes_);
-  for (const Damage& each : damage_) {
-    // It may have been replaced, or deleted by hand.
+  std::vector<Damage> damage;
+  {
+    MutexLock lock(&mu_);
+    status->set_scrub_passes(passes_);
+    status->set_scrub_bytes(bytes_);
+    damage = damage_;
+  }
+  for (const Damage& each : damage) {
+    // It may have been replaced, or deleted by hand. The disk is asked without the lock.
     const std::string manifest = absl::StrCat(options_.dir, "/", each.checkpoint, "/", ManifestName(options_.server));
-    if (Exists(manifest)) status->add_checkpoint_damage(each.what);
+    if (FileExists(manifest)) status->add_checkpoint_damage(each.what);
   }
 }
 

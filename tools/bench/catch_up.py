@@ -12,6 +12,7 @@ runs, with their range.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
@@ -25,15 +26,16 @@ KEYS, DIM, DEPTH, LISTS = 4096, 64, 4, 64
 
 
 class Load:
-    """Pushes from a thread of its own until stop()."""
+    """Pushes from a thread of its own until stop(), `depth` calls at a time."""
 
-    def __init__(self, table, rows):
+    def __init__(self, table, rows, depth=DEPTH):
         import numpy as np
 
         random = np.random.default_rng(18)
         self._keys = [random.choice(rows, KEYS, replace=False).astype(np.uint64) for _ in range(LISTS)]
         self._values = np.full((KEYS, DIM), 1e-3, np.float32)
         self._table = table
+        self._depth = depth
         self._ends = False
         self.acknowledged = 0
         self._thread = threading.Thread(target=self._run)
@@ -42,7 +44,7 @@ class Load:
     def _run(self):
         calls = []
         while not self._ends:
-            while len(calls) < DEPTH:
+            while len(calls) < self._depth:
                 calls.append(self._table.push(self._keys[(self.acknowledged + len(calls)) % LISTS], self._values))
             calls.pop(0).result()
             self.acknowledged += 1
@@ -102,6 +104,19 @@ def measure(lodestone, program, rows, seconds):
     return found
 
 
+@contextlib.contextmanager
+def built_package(programs):
+    """The package lodestone, with the library that lies among the programs."""
+    with tempfile.TemporaryDirectory() as site:
+        package = os.path.join(site, "lodestone")
+        shutil.copytree(os.path.join(ROOT, "worker/python/lodestone"), package)
+        os.symlink(os.path.join(programs, "worker/capi/liblodestone.so"), os.path.join(package, "liblodestone.so"))
+        sys.path.insert(0, site)
+        import lodestone
+
+        yield lodestone
+
+
 def spread(values):
     return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
 
@@ -113,13 +128,7 @@ def main():
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"), help="what Bazel has built")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as site:
-        package = os.path.join(site, "lodestone")
-        shutil.copytree(os.path.join(ROOT, "worker/python/lodestone"), package)
-        os.symlink(os.path.join(arguments.bin, "worker/capi/liblodestone.so"), os.path.join(package, "liblodestone.so"))
-        sys.path.insert(0, site)
-        import lodestone
-
+    with built_package(arguments.bin) as lodestone:
         runs = [measure(lodestone, os.path.join(arguments.bin, "server/ps"), arguments.rows, arguments.seconds)
                 for _ in range(arguments.runs)]
     for way, told in (("log", "from the log"), ("states", "by whole states")):

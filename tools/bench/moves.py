@@ -4,24 +4,24 @@
     tools/bazel/bazel build //worker/capi:liblodestone.so //server:ps //tools/psctl
     tools/bench/moves.py [--runs N] [--replicas 1|2] [--moves N]
 
-Three ps on loopback with their logs on the disk, 16 shards, one table of 64 floats a row (Adagrad) with 100,000 rows. One client pushes a
-row of each shard that moves, each as soon as its last one is acknowledged, another those of the other shards, and a third 4096 random
-rows at a time, two calls at a time. The shards of ps 2 are moved to ps 1 and back. Printed: the longest time between two acknowledgements of a shard's row during a
-move, by shard and move (median, 99th of a hundred, longest), the same without moves, and what the bulk pushes keep of their rate.
+Three ps on loopback with their logs on the disk, 16 shards, one table of 64 floats a row (Adagrad) with 100,000 rows. One
+client pushes a row of each shard that moves, each as soon as its last one is acknowledged, another those of the other shards,
+and a third 4096 random rows at a time, two calls at a time. The shards of ps 2 are moved to ps 1 and back. Printed: the longest
+time between two acknowledgements of a shard's row during a move, by shard and move (median, 99th of a hundred, longest), the same
+without moves, and what the bulk pushes keep of their rate.
 """
 
 import argparse
 import os
-import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-KEYS, DIM, ROWS, SHARDS = 4096, 64, 100_000, 16
+from catch_up import DIM, KEYS, ROOT, Load, built_package
+
+ROWS, SHARDS = 100_000, 16
 MOVED = [2, 5, 8, 11, 14]  # What ps 2 owns at first.
 MASK = (1 << 64) - 1
 
@@ -80,36 +80,6 @@ class Pauses:
         self._thread.join()
 
 
-class Bulk:
-    """Pushes many rows at a time from a thread of its own."""
-
-    def __init__(self, table):
-        self._table = table
-        self._ends = False
-        self.acknowledged = 0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        import numpy as np
-
-        random = np.random.default_rng(20)
-        lists = [random.choice(ROWS, KEYS, replace=False).astype(np.uint64) for _ in range(16)]
-        values = np.full((KEYS, DIM), 1e-3, np.float32)
-        calls = []
-        while not self._ends:
-            while len(calls) < 2:
-                calls.append(self._table.push(lists[(self.acknowledged + len(calls)) % 16], values))
-            calls.pop(0).result()
-            self.acknowledged += 1
-        for call in calls:
-            call.result()
-
-    def stop(self):
-        self._ends = True
-        self._thread.join()
-
-
 def measure(lodestone, arguments):
     """Pauses of shards that move, of others meanwhile, and without moves; the bulk's rate with moves beside without."""
     import numpy as np
@@ -136,7 +106,7 @@ def measure(lodestone, arguments):
         # A client with too many unanswered pushes waits for the first: shards that move get one of their own.
         connect = lambda: servers.connect(config={"worker": {"pushes_in_flight_max": 2 * SHARDS}}).embedding(*spec)
         moving, beside = Pauses(connect(), MOVED), Pauses(connect(), [s for s in range(SHARDS) if s not in MOVED])
-        bulk = Bulk(table) if arguments.bulk else None
+        bulk = Load(table, ROWS, depth=2) if arguments.bulk else None
         count = lambda: bulk.acknowledged if bulk else 0
         found = {"moving": [], "beside": [], "still": [], "rates": []}
         try:
@@ -166,8 +136,8 @@ def measure(lodestone, arguments):
 
 def spread(values):
     ordered = sorted(values)
-    return (f"{statistics.median(ordered):.1f} ms, of a hundred the 99th {ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]:.1f}, "
-            f"the longest {ordered[-1]:.1f}")
+    of_hundred = ordered[int(0.99 * len(ordered))]  # Below the end, however few there are.
+    return f"{statistics.median(ordered):.1f} ms, of a hundred the 99th {of_hundred:.1f}, the longest {ordered[-1]:.1f}"
 
 
 def main():
@@ -178,13 +148,7 @@ def main():
     parser.add_argument("--no-bulk", dest="bulk", action="store_false", help="only the rows whose pauses are measured")
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"), help="what Bazel has built")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as site:
-        package = os.path.join(site, "lodestone")
-        shutil.copytree(os.path.join(ROOT, "worker/python/lodestone"), package)
-        os.symlink(os.path.join(arguments.bin, "worker/capi/liblodestone.so"), os.path.join(package, "liblodestone.so"))
-        sys.path.insert(0, site)
-        import lodestone
-
+    with built_package(arguments.bin) as lodestone:
         runs = [measure(lodestone, arguments) for _ in range(arguments.runs)]
     found = {name: [value for run in runs for value in run[name]] for name in runs[0]}
     print(f"pauses of shards that move: {spread(found['moving'])}")

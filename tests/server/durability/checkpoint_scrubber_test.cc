@@ -150,7 +150,7 @@ TEST_F(CheckpointScrubberTest, ADamagedPeriodicCheckpointIsReplacedFromMemory) {
   EXPECT_EQ(Content(StartWell(killed)), content);
 }
 
-// A reviewer's: the write that replaced the newest checkpoint dropped the log that the one before needs.
+// Regression: the write that replaced the newest checkpoint dropped the log that the one before needs.
 TEST_F(CheckpointScrubberTest, AfterTheNewestWasReplacedTheOneBeforeAndTheLogWillStillDo) {
   const Ps ps = WithCheckpoints();
   Damage("auto-ps0-000002/ps-0.shard-00003");
