@@ -275,7 +275,14 @@ void Follower::Link::TakeChecksum(const v1::FollowItem::ChecksumRequest& questio
   answer->set_id(question.id());
   answer->set_shard(state.shard);
   answer->set_version(state.version);
-  answer->set_checksum(ContentChecksum(state));
+  std::vector<Incarnation> workers(question.workers().begin(), question.workers().end());
+  std::erase_if(workers, [&](Incarnation worker) {
+    if (!store_->sessions().IsOver(worker)) return false;
+    answer->add_over(worker);
+    return true;
+  });
+  answer->set_by_workers(question.has_workers());
+  answer->set_checksum(ContentChecksum(state, question.has_workers() ? &workers : nullptr));
 }
 
 absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {

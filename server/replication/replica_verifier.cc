@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "server/shard/content_checksum.h"
 #include "server/shard/shard.h"
@@ -29,6 +31,7 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
   v1::VerifyReplicasResponse::ShardReplicas result;
   result.set_shard(shard);
   std::optional<Shard::State> state;
+  std::vector<Incarnation> workers;
   uint64_t id = 0;
   store_->shards().Run(shard, [&](Shard* owner) {
     MutexLock lock(&mu_);
@@ -36,6 +39,9 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
     v1::FollowItem item;
     item.mutable_checksum()->set_id(id);
     item.mutable_checksum()->set_shard(shard);
+    workers = store_->sessions().known().open;
+    item.mutable_checksum()->mutable_workers()->Add(workers.begin(), workers.end());
+    item.mutable_checksum()->set_has_workers(true);
     const std::optional<Asked> asked = ask_(shard, std::move(item));  // After all updates up to the state's version.
     if (!asked.has_value()) return;
     questions_[id].stream = asked->stream;
@@ -47,7 +53,18 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
     return result;
   }
   result.set_version(state->version);
-  result.set_owner_checksum(ContentChecksum(*state));
+  const std::optional<v1::FollowAcks::Checksum> answer = AwaitAnswer(id);
+  if (!answer.has_value()) {
+    result.set_missing(absl::StrCat("ps ", result.follower(), " did not answer"));
+    return result;
+  }
+  std::erase_if(workers, [&](Incarnation worker) { return absl::c_linear_search(answer->over(), worker); });
+  result.set_owner_checksum(ContentChecksum(*state, answer->by_workers() ? &workers : nullptr));
+  result.set_follower_checksum(answer->checksum());
+  return result;
+}
+
+std::optional<v1::FollowAcks::Checksum> ReplicaVerifier::AwaitAnswer(uint64_t id) {
   const auto deadline = std::chrono::steady_clock::now() + kAnswerTimeout;
   MutexLock lock(&mu_);
   const Question& question = questions_[id];
@@ -55,20 +72,16 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
     if (changed_.WaitUntil(&mu_, deadline)) continue;
     if (std::chrono::steady_clock::now() >= deadline) break;
   }
-  if (question.answer.has_value()) {
-    result.set_follower_checksum(*question.answer);
-  } else {
-    result.set_missing(absl::StrCat("ps ", result.follower(), " did not answer"));
-  }
+  std::optional<v1::FollowAcks::Checksum> answer = question.answer;
   questions_.erase(id);
-  return result;
+  return answer;
 }
 
-void ReplicaVerifier::OnAnswer(const FollowStream* stream, uint64_t id, uint64_t checksum) {
+void ReplicaVerifier::OnAnswer(const FollowStream* stream, const v1::FollowAcks::Checksum& answer) {
   MutexLock lock(&mu_);
-  const auto question = questions_.find(id);
+  const auto question = questions_.find(answer.id());
   if (question == questions_.end() || question->second.stream != stream) return;
-  question->second.answer = checksum;
+  question->second.answer = answer;
   changed_.NotifyAll();
 }
 

@@ -35,8 +35,8 @@ class ReplicaVerifier {
   // Compares all owned shards, one after the other. UNAVAILABLE after Shutdown.
   absl::StatusOr<v1::VerifyReplicasResponse> Verify();
 
-  // A follower has answered question `id`; a stream is gone, and answers nothing any more.
-  void OnAnswer(const FollowStream* stream, uint64_t id, uint64_t checksum);
+  // A follower has answered a question; a stream is gone, and answers nothing any more.
+  void OnAnswer(const FollowStream* stream, const v1::FollowAcks::Checksum& answer);
   void OnClosed(const FollowStream* stream);
   // Ends the waits for answers, and all later ones.
   void Shutdown();
@@ -44,11 +44,13 @@ class ReplicaVerifier {
  private:
   struct Question {
     const FollowStream* stream = nullptr;
-    std::optional<uint64_t> answer;
+    std::optional<v1::FollowAcks::Checksum> answer;
     bool lost = false;
   };
 
   v1::VerifyReplicasResponse::ShardReplicas VerifyShard(ShardId shard);
+  // The answer to question `id`, which is over then; nullopt if none comes.
+  std::optional<v1::FollowAcks::Checksum> AwaitAnswer(uint64_t id);
 
   Store* const store_;
   const Ask ask_;

@@ -304,7 +304,7 @@ absl::Status Replicator::FinishUpdates(const std::shared_ptr<FollowStream>& stre
 
 absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks) {
   if (stream->incarnation() == 0) return absl::InvalidArgumentError("a stream's first message is its start");
-  for (const auto& answer : acks.checksums()) verifier_.OnAnswer(stream, answer.id(), answer.checksum());
+  for (const auto& answer : acks.checksums()) verifier_.OnAnswer(stream, answer);
   SettledAcks settled;
   MutexLock lock(&mu_);
   const int64_t now_ms = time_.NowMs();

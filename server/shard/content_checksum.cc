@@ -1,5 +1,6 @@
 #include "server/shard/content_checksum.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -70,7 +71,7 @@ uint64_t SumOfSteps(const Shard::State::Steps& steps) {
 
 }  // namespace
 
-uint64_t ContentChecksum(const Shard::State& state) {
+uint64_t ContentChecksum(const Shard::State& state, const std::vector<Incarnation>* workers) {
   LODESTONE_CHECK(!state.after.has_value());
   // A sum, so that the order of the parts does not matter.
   uint64_t sum = HashOf(Kind::kVersion, {state.shard, state.version});
@@ -83,6 +84,7 @@ uint64_t ContentChecksum(const Shard::State& state) {
   for (const Shard::State::RowsPart& part : state.rows) sum += SumOfRows(part);
   for (const Shard::State::Steps& steps : state.steps) sum += SumOfSteps(steps);
   for (const auto& [worker, window] : state.windows) {
+    if (workers != nullptr && !std::binary_search(workers->begin(), workers->end(), worker)) continue;
     sum += HashOf(Kind::kWindow, {worker, window.newest()}, window.AppliedBits());
   }
   return sum;

@@ -138,6 +138,11 @@ bool Sessions::IsOpen(Incarnation worker) const {
   return sessions_.contains(worker);
 }
 
+bool Sessions::IsOver(Incarnation worker) const {
+  MutexLock lock(&mu_);
+  return !sessions_.contains(worker) && (worker <= forgotten_max_ || ended_.contains(worker));
+}
+
 bool Sessions::DropOneWithoutPushes() {
   auto oldest = sessions_.end();
   for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {

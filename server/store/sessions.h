@@ -63,6 +63,8 @@ class Sessions {
   // A number that grows when sessions end or are forgotten; while it stays the same, those that were there still are.
   uint64_t ends() const { return ends_.load(std::memory_order_acquire); }
   bool IsOpen(Incarnation worker) const;
+  // Whether a worker has no session and gets none: it has ended, or may have been forgotten.
+  bool IsOver(Incarnation worker) const;
 
   struct Known {
     std::vector<Incarnation> open;

@@ -103,6 +103,10 @@ absl::Status Injector::Dispatch(const Fault& fault, FaultOutcome* outcome) {
       return SlowBetween(fault);
     case FaultKind::kCutBetween:
       return CutBetween(fault);
+    case FaultKind::kReshard:
+      return Reshard(fault, outcome);
+    case FaultKind::kDrain:
+      return Drain(fault, outcome);
   }
   return absl::OkStatus();
 }

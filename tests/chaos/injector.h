@@ -42,8 +42,8 @@ class Injector {
     Watch* watch = nullptr;
     Progress* progress = nullptr;
     const std::vector<std::unique_ptr<PushingClient>>* clients = nullptr;
-    SmallDisk* disk = nullptr;     // That the ps' files are on; null: it cannot be filled.
-    Replicas* replicas = nullptr;  // Null: shards have no followers.
+    SmallDisk* disk = nullptr;  // That the ps' files are on; null: it cannot be filled.
+    Replicas* replicas = nullptr;
     int64_t lease_ms = 0;
   };
   // `owners` are those of a fresh cluster, by shard.
@@ -56,7 +56,7 @@ class Injector {
   // kill -9 of all ps and a new start: after it, nothing that was sent before is under way any more.
   absl::Status KillAll(int64_t away_ms);
 
-  // Waits until every shard has two copies that count. REQUIRES: Scene::replicas.
+  // Waits until every shard has two copies that count. REQUIRES: shards have followers.
   absl::Status AwaitInSync();
 
  private:
@@ -98,6 +98,12 @@ class Injector {
   // Waits until every shard has two copies. Returns the ps that the fault is for, or another one if that owns nothing,
   // but never ps 0: if that owns everything it dies first, and comes back.
   absl::StatusOr<uint32_t> ChooseOwner(const Fault& fault);
+
+  // injector_moves.cc.
+  absl::Status Reshard(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Drain(const Fault& fault, FaultOutcome* outcome);
+  std::string CoordinatorAddress() const;
+  absl::Status AwaitMoves();
 
   // Asks who owns what.
   void LearnOwners();

@@ -21,7 +21,6 @@ constexpr uint64_t kBootstrapMs = 200;  // A ps that gets its state is killed so
 }  // namespace
 
 void Injector::LearnOwners() {
-  if (scene_.replicas == nullptr) return;
   const absl::StatusOr<ShardMap> map = scene_.replicas->Map();
   if (!map.ok()) return;  // It does not tell just now.
   for (ShardId shard = 0; shard < owners_.size(); ++shard) owners_[shard] = map->OwnerOf(shard);

@@ -46,8 +46,8 @@ struct Held {
 
 class Ledger {
  public:
-  // `workload` must outlive this.
-  explicit Ledger(const Workload* workload);
+  // `workload` must outlive this. `others_push`: the shards get other pushes too, so that their versions say nothing.
+  explicit Ledger(const Workload* workload, bool others_push = false);
 
   void Acknowledged(const Push& push);
   // It ended without an acknowledgement: it may have been applied or not.
@@ -103,6 +103,7 @@ class Ledger {
   static void Compare(double value, const std::string& where, Bounds* bounds, Verdict* verdict);
 
   const Workload* const workload_;
+  const bool others_push_;
 
   mutable Mutex mu_;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;

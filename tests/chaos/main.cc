@@ -60,7 +60,8 @@ stands still, all ps are killed once more, and what comes back is compared: each
 of one without an acknowledgement (its client died) each shard must hold all or nothing.
 Besides, each push adds a digit of its own to a row, which says of this push alone: lost, there once, or more often. With
 --recorders, further clients add to counters and read them, and what they see is checked for linearizability
-(tests/chaos/README.md).
+(tests/chaos/README.md). With --workers, worker processes train, join, leave and die, each of whose samples counts how often
+it was trained.
   lost, doubled   blocks and rows that lack an acknowledged push, or hold it twice
   wrong           numbers that fit no set of pushes
   recovery        from a fault to the first acknowledgement, on each shard it met, of what was sent after it
@@ -80,6 +81,7 @@ Examples:
   tools/chaos --histories 200 --durability replica --history-dir histories    recorded, checked and kept
   tools/chaos --durability replica --digits-only --only kill --every-seconds 15 --faults 10       the price of faults
   tools/chaos --durability replica --only zombie,partition,lose --lease-ms 500 --servers 4
+  tools/chaos --durability replica --workers 4 --servers 4      and workers that train, join, leave and die meanwhile
 
 A seed draws the same faults every time; when each comes is counted in acknowledged pushes, or seconds.
 Exit codes: 0 nothing lost, nothing doubled, nobody ended; 1 otherwise; 2 wrong command line; 130 interrupted.)");
@@ -106,6 +108,11 @@ void AddOptions(CommandLine* line, CLI::App* app) {
       ->capture_default_str();
   app->add_option("--servers", run->servers, "Number of ps (default: 2; with replica 3)")->check(CLI::Range(1, 16));
   app->add_option("--clients", run->clients, "Number of clients")->check(CLI::Range(1, 16))->capture_default_str();
+  app->add_option(
+         "--workers", run->workers,
+         "Worker processes at most, which train beside that, join, leave and are killed (default: 0): every sample "
+         "must be trained once in each epoch")
+      ->check(CLI::Range(0, 16));
   app->add_option("--pushes", run->pushes, "End after so many acknowledged pushes (default: no limit)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
   app->add_flag("--digits-only", run->digits_only,
@@ -136,6 +143,7 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--dir", line->dir, "Folder for everything that is written; made, or empty (default: a new one)");
   app->add_flag("--keep", line->keep, "Keep the folder also if all went well");
   app->add_option("--ps-binary", run->ps_binary, "The ps program (default: as built)");
+  app->add_option("--worker-binary", run->worker_binary, "The worker program (default: as built)");
   app->add_option("--other-ps-binary", run->other_ps_binary,
                   "The ps program of another version: half of the ps begin with it, and every ps that is started again "
                   "changes its version (tools/skew)")
@@ -148,6 +156,9 @@ absl::Status ChooseDurability(bool servers_given, CommandLine* line) {
   run->durable = line->durability != "memory";
   run->replicas = line->durability == "replica";
   if (line->durability == "machine") run->sets.insert(run->sets.begin(), "cluster.durability=machine");
+  if (!run->durable && run->workers > 0) {
+    return absl::InvalidArgumentError("--workers needs ps that keep what they know: another --durability than memory");
+  }
   if (!run->replicas) return absl::OkStatus();
   if (!servers_given) run->servers = kServersOfReplicas;
   return run->servers > 1 ? absl::OkStatus()
@@ -264,6 +275,11 @@ int Main(int argc, char** argv) {
     std::error_code error;
     const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
     line.run.ps_binary = (here / "../../server/ps").lexically_normal().string();
+  }
+  if (line.run.workers > 0 && line.run.worker_binary.empty()) {
+    std::error_code error;
+    const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+    line.run.worker_binary = (here / "../../worker/worker").lexically_normal().string();
   }
   if (!line.run.history_folder.empty()) {
     std::error_code error;

@@ -41,6 +41,7 @@ class PsCluster {
   ~PsCluster();
 
   uint32_t servers() const { return options_.servers; }
+  bool own_disks() const { return options_.own_disks; }
   // What clients connect with.
   const v1::Config& config() const { return config_; }
 

@@ -1,5 +1,5 @@
-// What a chaos run's ps say of their copies: who owns which shard, whether each has two copies, and whether these are
-// the same.
+// What a chaos run's ps say of their copies: who owns which shard, and where shards have followers, whether each has
+// two copies, and whether these are the same.
 //
 // Single-threaded, as PsCluster, but for Verify.
 #pragma once

@@ -69,6 +69,15 @@ nlohmann::ordered_json GoodputJson(const Report& report) {
   return json;
 }
 
+std::string TurnoverLine(const TurnoverReport& turnover) {
+  return absl::StrFormat(
+      "trained              %d epochs in %d runs, each sample once in each; %d workers joined, %d left, %d were "
+      "killed, %d "
+      "ranges were given again\n",
+      turnover.runs * WorkerTurnover::kEpochs, turnover.runs, turnover.joined, turnover.left, turnover.killed,
+      turnover.again);
+}
+
 double GoodputShare(const Report& report) {
   return report.calm_pushes_per_second > 0 ? report.stormy_pushes_per_second / report.calm_pushes_per_second : 0;
 }
@@ -113,6 +122,7 @@ std::string ToTable(const Report& report) {
                         verdict.lost, verdict.doubled, verdict.wrong);
   absl::StrAppendFormat(&text, "   of %d numbers compared in %d audits\n", verdict.compared, report.audits);
   for (const std::string& finding : verdict.findings) absl::StrAppend(&text, "  ", finding, "\n");
+  if (report.turnover.joined > 0) text.append(TurnoverLine(report.turnover));
   if (report.judgement.histories > 0) text.append(ToText(report.judgement));
   if (!report.failure.empty()) absl::StrAppend(&text, "failed: ", report.failure, "\n");
   if (report.audits == 0) text.append("failed: nothing was compared\n");
@@ -159,6 +169,11 @@ std::string ToJson(const Report& report) {
   json["doubled"] = report.verdict.doubled;
   json["wrong"] = report.verdict.wrong;
   json["findings"] = report.verdict.findings;
+  if (report.turnover.joined > 0) {
+    json["workers"] = {{"runs", report.turnover.runs},     {"epochs", report.turnover.runs * WorkerTurnover::kEpochs},
+                       {"joined", report.turnover.joined}, {"left", report.turnover.left},
+                       {"killed", report.turnover.killed}, {"ranges_again", report.turnover.again}};
+  }
   if (const Judgement& judgement = report.judgement; judgement.histories > 0) {
     json["histories"] = {{"count", judgement.histories},
                          {"operations", judgement.operations},

@@ -12,6 +12,7 @@
 #include "tests/chaos/judgement.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/schedule.h"
+#include "tests/chaos/worker_turnover.h"
 
 namespace lodestone::chaos {
 
@@ -32,6 +33,7 @@ struct Report {
   uint64_t audits = 0;
   Verdict verdict;             // Of all audits together.
   Judgement judgement;         // Of what was recorded.
+  TurnoverReport turnover;     // Of the workers; all 0: there were none.
   bool replicas = false;       // Shards have followers.
   int64_t lease_ms = 0;        // With followers.
   uint64_t replicas_same = 0;  // Shards whose owner and follower held the same, in all comparisons.

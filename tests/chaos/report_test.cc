@@ -80,6 +80,15 @@ TEST(Report, TellsFailoversBesideTheirBoundAndFailsIfAFollowerDiffers) {
   EXPECT_THAT(ToTable(report), HasSubstr("17 compared with their owners' shards, 1 differed"));
 }
 
+TEST(Report, TellsWhatWasTrainedIfThereWereWorkers) {
+  Report report = GoodReport();
+  EXPECT_THAT(ToTable(report), testing::Not(HasSubstr("trained")));
+  report.turnover = {.runs = 2, .joined = 9, .left = 3, .killed = 4, .again = 5};
+  EXPECT_THAT(ToTable(report), HasSubstr("20 epochs in 2 runs, each sample once in each; 9 workers joined, 3 left, 4 "
+                                         "were killed, 5 ranges were given again"));
+  EXPECT_EQ(nlohmann::json::parse(ToJson(report))["workers"]["epochs"], 20);
+}
+
 TEST(Progress, SeesAShardAgainWhenWhatWasSentAfterwardsIsAcknowledged) {
   Progress progress;
   const int64_t before_ms = progress.NowMs() - 1;

@@ -64,6 +64,7 @@ void ChaosRun::FillReport(const absl::Status& status) {
   clients_must_live_ = false;
   if (!status.ok()) report_.failure = status.ToString();
   report_.acknowledged = progress_.acknowledged();
+  if (turnover_ != nullptr) report_.turnover = turnover_->report();
   report_.goodput_every_seconds = options_.every_seconds;
   report_.goodput = ComputeShares(periods_);
   report_.pause_seconds_max = static_cast<double>(progress_.pause_ms_max()) / 1000;
@@ -93,16 +94,17 @@ absl::Status ChaosRun::Start() {
                                                                   .interrupts = options_.interrupts,
                                                                   .on_tick = [this] { return Tick(); }});
   const uint32_t shards = cluster_->config().cluster().shards();
-  if (options_.replicas) replicas_ = std::make_unique<Replicas>(cluster_.get(), shards);
+  replicas_ = std::make_unique<Replicas>(cluster_.get(), shards);
   const std::vector<uint32_t> owners = InitialOwners(shards, options_.servers);
   workload_ = std::make_unique<Workload>(Workload::Options{.seed = options_.seed,
                                                            .slots = options_.clients,
                                                            .shards = shards,
                                                            .owners = owners,
                                                            .digits_only = options_.digits_only});
-  ledger_ = std::make_unique<Ledger>(workload_.get());
+  ledger_ = std::make_unique<Ledger>(workload_.get(), /*others_push=*/options_.workers > 0);
   for (uint32_t server = 0; server < options_.servers; ++server) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
   StartClients();
+  StartWorkers();
   injector_ = std::make_unique<Injector>(Injector::Scene{.cluster = cluster_.get(),
                                                          .watch = watch_.get(),
                                                          .progress = &progress_,
@@ -118,7 +120,7 @@ absl::Status ChaosRun::Start() {
                std::all_of(recorders_.begin(), recorders_.end(), connected);
       },
       "the clients' connections"));
-  return replicas_ == nullptr ? absl::OkStatus() : injector_->AwaitInSync();
+  return options_.replicas ? injector_->AwaitInSync() : absl::OkStatus();
 }
 
 void ChaosRun::StartClients() {
@@ -139,6 +141,17 @@ void ChaosRun::StartClients() {
   for (uint32_t slot = 0; slot < options_.recorders; ++slot) {
     recorders_.push_back(std::make_unique<RecordingClient>(&recording_run_, slot));
   }
+}
+
+void ChaosRun::StartWorkers() {
+  if (options_.workers == 0) return;
+  WorkerTurnover::Options turnover{.seed = options_.seed, .workers_max = options_.workers};
+  turnover.training.worker_binary = options_.worker_binary;
+  turnover.training.folder = options_.folder;
+  turnover.training.sets = {
+      absl::StrCat("worker.retry_timeout_ms=", cluster_->config().worker().retry_timeout_ms()),
+      absl::StrCat("coordinator.join_timeout_ms=", cluster_->config().coordinator().join_timeout_ms())};
+  turnover_ = std::make_unique<WorkerTurnover>(cluster_.get(), turnover);
 }
 
 absl::Status ChaosRun::MountDisk() {
@@ -179,7 +192,17 @@ absl::Status ChaosRun::Storm() {
     if (audited) LODESTONE_RETURN_IF_ERROR(Audit());
     if (audited && !Over()) ResumeClients();
   }
-  return audited ? absl::OkStatus() : Audit();
+  if (audited && turnover_ == nullptr) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(FinishTraining());
+  return Audit();
+}
+
+absl::Status ChaosRun::FinishTraining() {
+  if (turnover_ == nullptr) return absl::OkStatus();
+  doing_ = "the end of the workers' run";
+  turnover_->Resume();
+  turnover_->Finish();
+  return watch_->Await([this] { return turnover_->finished(); }, doing_);
 }
 
 bool ChaosRun::ChooseClient(Fault* fault) const {
@@ -243,6 +266,7 @@ absl::Status ChaosRun::StormByTime() {
     LODESTONE_RETURN_IF_ERROR(Period(/*with_fault=*/true));
     LODESTONE_RETURN_IF_ERROR(Period(/*with_fault=*/false));
   }
+  LODESTONE_RETURN_IF_ERROR(FinishTraining());
   return Audit();
 }
 
@@ -288,14 +312,17 @@ void ChaosRun::ResumeClients() {
   resumed_pushes_ = progress_.acknowledged();
   for (const auto& client : clients_) client->Resume();
   for (const auto& client : recorders_) client->Resume();
+  if (turnover_ != nullptr) turnover_->Resume();
 }
 
 absl::Status ChaosRun::PauseClients() {
   for (const auto& client : clients_) client->Pause();
   for (const auto& client : recorders_) client->Pause();
+  if (turnover_ != nullptr) turnover_->Pause();
   const absl::Status status = watch_->Await(
       [this] {
-        return std::all_of(clients_.begin(), clients_.end(),
+        return (turnover_ == nullptr || turnover_->idle()) &&
+               std::all_of(clients_.begin(), clients_.end(),
                            [](const auto& client) { return client->in_flight() == 0; }) &&
                std::all_of(recorders_.begin(), recorders_.end(), [](const auto& client) { return client->idle(); });
       },
@@ -311,10 +338,10 @@ absl::Status ChaosRun::PauseClients() {
 absl::Status ChaosRun::Audit() {
   doing_ = "audit";
   cluster_->SetLinks({});
-  if (replicas_ != nullptr) LODESTONE_RETURN_IF_ERROR(CompareReplicas());  // While pushes go on.
+  if (options_.replicas) LODESTONE_RETURN_IF_ERROR(CompareReplicas());  // While pushes go on.
   LODESTONE_RETURN_IF_ERROR(PauseClients());
   CountDuplicates();
-  if (replicas_ != nullptr) LODESTONE_RETURN_IF_ERROR(CompareReplicas());
+  if (options_.replicas) LODESTONE_RETURN_IF_ERROR(CompareReplicas());
   if (options_.durable) {
     LODESTONE_RETURN_IF_ERROR(KillAll());
   } else {
@@ -402,16 +429,17 @@ absl::Status ChaosRun::Tick() {
   if (options_.on_progress && now_ms - told_ms_ >= kTellEveryMs) {
     const uint64_t pushes = progress_.acknowledged();
     const double rate = static_cast<double>(pushes - told_pushes_) * 1000 / static_cast<double>(now_ms - told_ms_);
-    options_.on_progress(absl::StrFormat("%6.0f s  %d faults  %d pushes acknowledged (%.0f/s)  %d audits  now: %s",
-                                         SecondsSince(started_ms_), report_.faults(), pushes, rate, report_.audits,
-                                         doing_));
+    options_.on_progress(
+        absl::StrFormat("%6.0f s  %d faults  %d pushes acknowledged (%.0f/s)  %d audits  now: %s",
+                        SecondsSince(started_ms_), report_.faults(), pushes, rate, report_.audits,
+                        turnover_ == nullptr ? doing_ : absl::StrCat(doing_, "; ", turnover_->Describe())));
     told_ms_ = now_ms;
     told_pushes_ = pushes;
   }
   if (!clients_must_live_) return absl::OkStatus();
   for (const auto& client : clients_) LODESTONE_RETURN_IF_ERROR(client->failure());
   for (const auto& client : recorders_) LODESTONE_RETURN_IF_ERROR(client->failure());
-  return absl::OkStatus();
+  return turnover_ == nullptr ? absl::OkStatus() : turnover_->Tick();
 }
 
 }  // namespace lodestone::chaos

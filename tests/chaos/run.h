@@ -26,6 +26,7 @@
 #include "tests/chaos/schedule.h"
 #include "tests/chaos/small_disk.h"
 #include "tests/chaos/watch.h"
+#include "tests/chaos/worker_turnover.h"
 #include "tests/chaos/workload.h"
 
 namespace lodestone::chaos {
@@ -43,6 +44,7 @@ struct RunOptions {
   double every_seconds = 0;
   uint32_t servers = 2;
   uint32_t clients = 4;
+  uint32_t workers = 0;      // Worker processes at most, which train beside that, and come and go. Then `durable`.
   uint64_t pushes = 0;       // End after so many acknowledged ones; 0: no limit.
   bool digits_only = false;  // Workload::Options::digits_only.
   uint32_t recorders = 0;    // Clients that record histories of counters.
@@ -56,6 +58,7 @@ struct RunOptions {
   std::vector<std::string> sets;
   std::string ps_binary;
   std::string other_ps_binary;  // As PsCluster's.
+  std::string worker_binary;    // Of `workers`.
   std::string folder;           // Exists, and is empty.
   int64_t patience_ms = 90'000;
   // Counted up when the run shall end: once for an end with an audit, once more for one without. May be null.
@@ -74,6 +77,7 @@ class ChaosRun {
  private:
   absl::Status Start();
   void StartClients();
+  void StartWorkers();
   PsCluster::Options ClusterOptions() const;
   absl::Status MountDisk();
   absl::Status Storm();
@@ -89,6 +93,8 @@ class ChaosRun {
   bool ChooseClient(Fault* fault) const;
   // Inject and what follows from it for the report.
   absl::Status Inject(const Fault& fault, FaultOutcome* outcome);
+  // Lets the workers come to the end of their run. Nobody is killed meanwhile.
+  absl::Status FinishTraining();
   // Leaves the clients paused.
   absl::Status Audit();
   absl::Status Compare();
@@ -117,7 +123,7 @@ class ChaosRun {
   std::unique_ptr<SmallDisk> disk_;  // Null: none.
   std::unique_ptr<PsCluster> cluster_;
   std::unique_ptr<Watch> watch_;
-  std::unique_ptr<Replicas> replicas_;  // Null: shards have no followers.
+  std::unique_ptr<Replicas> replicas_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<Ledger> ledger_;
   PushingClient::Run client_run_;
@@ -125,6 +131,7 @@ class ChaosRun {
   std::unique_ptr<Recorder> recorder_;                   // Null: nobody records.
   RecordingClient::Run recording_run_;
   std::vector<std::unique_ptr<RecordingClient>> recorders_;
+  std::unique_ptr<WorkerTurnover> turnover_;  // Null: there are no workers.
   std::unique_ptr<Injector> injector_;
 
   int64_t started_ms_ = 0;

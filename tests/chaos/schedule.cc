@@ -83,7 +83,7 @@ int64_t DrawMs(const Stream& draw, FaultKind kind, int64_t lease_ms) {
 // Whether ps 0 is left out, where there are others: it serves the coordinator.
 bool SparesFirst(FaultKind kind) {
   return kind == FaultKind::kMove || kind == FaultKind::kLose || kind == FaultKind::kKillInBootstrap ||
-         kind == FaultKind::kZombie;
+         kind == FaultKind::kZombie || kind == FaultKind::kDrain;
 }
 
 // Whether clients do not reach the coordinator meanwhile: after a lease they would be none any more.
@@ -148,6 +148,11 @@ const std::vector<FaultInfo>& FaultInfos() {
        "no byte passes between two ps, or a ps and the clients, in one direction or both", false, true, 4},
       {FaultKind::kSlowBetween, "slow-between", "links with delay between two ps", false, true, 1},
       {FaultKind::kCutBetween, "cut-between", "reset of all connections between two ps", false, true, 1},
+      {FaultKind::kReshard, "reshard",
+       "shards are told to move to a ps, and it, their owner, ps 0 or nobody is killed meanwhile", true, false, 3},
+      {FaultKind::kDrain, "drain",
+       "no fault: all shards of a ps move away, it ends, and one with an empty disk takes its place (never ps 0)",
+       false, false, 1},
   };
   return infos;
 }
@@ -250,6 +255,7 @@ bool TakesBack(FaultKind kind, bool replicas) {
     case FaultKind::kCut:
     case FaultKind::kCutInside:
     case FaultKind::kLoseReply:
+    case FaultKind::kDrain:
       return false;
     case FaultKind::kStop:
     case FaultKind::kHole:

@@ -38,6 +38,8 @@ enum class FaultKind {
   kPartition,
   kSlowBetween,
   kCutBetween,
+  kReshard,
+  kDrain,
 };
 
 // What there is to know of a kind.
@@ -65,7 +67,7 @@ struct Fault {
   uint32_t client = 0;        // The slot, for kClient.
   uint64_t after_pushes = 0;  // Acknowledged since the fault before was over.
   int64_t duration_ms = 0;    // How long it lasts, or how long a ps stays away.
-  uint32_t times = 1;         // For kKillAgain: deaths while it starts; for kClient: last pushes.
+  uint32_t times = 1;         // For kKillAgain: deaths while it starts; for kClient: last pushes; for kReshard: shards.
   uint64_t bytes = 0;         // For kCutInside, kDiskFull and kLoseReply.
   TcpProxy::Direction direction = TcpProxy::Direction::kRequests;
   TcpProxy::Link link;  // Of every ps meanwhile; mostly a good one.

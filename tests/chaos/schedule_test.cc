@@ -47,7 +47,7 @@ TEST(Schedule, MeetsEveryServerButMovesOnlyThoseThatAreNotTheCoordinators) {
   met.clear();
   for (uint64_t i = 0; i < 100; ++i) met.insert(DrawFault(options, i).server);
   EXPECT_THAT(met, testing::ElementsAre(1, 2));
-  options.kinds = {FaultKind::kLose, FaultKind::kKillInBootstrap};
+  options.kinds = {FaultKind::kLose, FaultKind::kKillInBootstrap, FaultKind::kDrain};
   met.clear();
   for (uint64_t i = 0; i < 100; ++i) met.insert(DrawFault(options, i).server);
   EXPECT_THAT(met, testing::ElementsAre(1, 2));

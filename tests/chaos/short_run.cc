@@ -27,7 +27,9 @@ Report RunShortly(const std::string& name, RunOptions options) {
   v1::LogConfig log;
   log.set_level(v1::LogConfig::ERROR);
   InitLog(log, "chaos", "");
-  options.ps_binary = absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/server/ps");
+  const std::string programs = absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/");
+  options.ps_binary = programs + "server/ps";
+  options.worker_binary = programs + "worker/worker";
   options.folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name, "-", options.seed);
   std::filesystem::remove_all(options.folder);
   std::filesystem::create_directories(options.folder);

@@ -1,5 +1,4 @@
 // A cluster of real processes and what it tells over HTTP, with a real Prometheus that scrapes it.
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -43,9 +42,6 @@ const char* const kNames[] = {"ps 0", "ps 1", "worker 0", "worker 1"};
 
 double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// Between two questions: there are only two cores for everybody, or fewer.
-void Pause() { poll(nullptr, 0, 20); }
-
 // The port that a process says its HTTP is at; 0 if it has not said so yet.
 int HttpPortIn(const std::string& output, const std::string& name) {
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
@@ -81,10 +77,13 @@ class MonitoredCluster {
     if (found.ok()) servers_ = *found;
   }
   ~MonitoredCluster() {
-    Signal("worker", SIGCONT);
-    run_.Signal(SIGINT);
+    run_.Signal(SIGKILL);  // Nobody wants to know what these days of training came to.
     run_.WaitForEnd();
   }
+
+  // Between two questions: there are only two cores for everybody, or fewer. What is said meanwhile is read, so that
+  // nobody waits for that.
+  void Pause() { run_.Read(20); }
 
   std::string HttpOf(const std::string& name) const { return absl::StrCat("127.0.0.1:", ports_.at(name)); }
   MetricText MetricsOf(const std::string& name) const { return MetricText(TextOf(name)); }
@@ -119,7 +118,8 @@ class MonitoredCluster {
 // Prometheus, with the project's configuration but for where the processes are and how often they are asked.
 class Prometheus {
  public:
-  explicit Prometheus(const MonitoredCluster& cluster) : client_(port_.address()) {
+  // `cluster` must outlive this.
+  explicit Prometheus(MonitoredCluster* cluster) : cluster_(cluster), client_(port_.address()) {
     YAML::Node config = LoadDocuments("configs/monitoring/prometheus.yml").at(0);
     config["global"]["scrape_interval"] = "500ms";
     config["global"]["evaluation_interval"] = "500ms";
@@ -127,7 +127,7 @@ class Prometheus {
     for (YAML::Node job : config["scrape_configs"]) {
       const std::string program = absl::EndsWith(job["job_name"].as<std::string>(), "worker") ? "worker " : "ps ";
       YAML::Node targets(YAML::NodeType::Sequence);
-      for (const char* index : {"0", "1"}) targets.push_back(cluster.HttpOf(program + index));
+      for (const char* index : {"0", "1"}) targets.push_back(cluster->HttpOf(program + index));
       job["static_configs"][0]["targets"] = targets;
     }
     const std::string file = TestFile("prometheus.yml");
@@ -145,7 +145,7 @@ class Prometheus {
       const httplib::Result answer = client_.Get(path.c_str());
       if (answer && answer->status == 200) return json::parse(answer->body).at("data");
       EXPECT_TRUE(!answer || answer->status == 503) << path << ": " << answer->body;  // It starts.
-      Pause();
+      cluster_->Pause();
     }
     ADD_FAILURE() << child_->Outcome() << "\n" << said_;
     return json();
@@ -161,7 +161,7 @@ class Prometheus {
   }
   // Waits until an expression has this value.
   void Await(const std::string& expression, double value) {
-    while (Query(expression) != value && !testing::Test::HasFailure()) Pause();
+    while (Query(expression) != value && !testing::Test::HasFailure()) cluster_->Pause();
   }
   // Waits until both ps have been asked since `since`, in seconds since 1970.
   void AwaitScrapeOfPs(double since) {
@@ -169,6 +169,7 @@ class Prometheus {
   }
 
  private:
+  MonitoredCluster* const cluster_;
   const ReservedPort port_;
   httplib::Client client_;
   std::unique_ptr<psctl::Child> child_;
@@ -181,7 +182,7 @@ TEST(Prometheus, SeesAWholeClusterAndCountsAsItDoes) {
                  << ", of Debian's package prometheus; tools/install --check installs it";
   }
   MonitoredCluster cluster;
-  Prometheus prometheus(cluster);
+  Prometheus prometheus(&cluster);
   ASSERT_FALSE(HasFailure());
   prometheus.Await("count(up == 1)", 4);
   prometheus.Await("count(up{job=\"lodestone-worker\"} == 1)", 2);
@@ -192,7 +193,7 @@ TEST(Prometheus, SeesAWholeClusterAndCountsAsItDoes) {
   EXPECT_GE(first, before);
   EXPECT_LE(first, cluster.Pushes());
   while (prometheus.Query("sum(lodestone_ps_pushes_total)").value_or(-1) <= first && !HasFailure()) {
-    Pause();
+    cluster.Pause();
   }
 
   // Nobody pushes or pulls any more, once what is under way is done.
@@ -224,7 +225,7 @@ TEST(Prometheus, SeesAWholeClusterAndCountsAsItDoes) {
 
   // The alerts are evaluated without errors.
   size_t rules = 0;
-  for (bool evaluated = false; !evaluated && !HasFailure(); Pause()) {
+  for (bool evaluated = false; !evaluated && !HasFailure(); cluster.Pause()) {
     evaluated = true;
     rules = 0;
     const json answer = prometheus.Ask("/api/v1/rules");
@@ -243,10 +244,10 @@ TEST(Metrics, EverythingThatAlertsAndDashboardAskForIsThere) {
   MonitoredCluster cluster;
   ASSERT_FALSE(HasFailure());
   // After the first checkpoint, which is written while they train.
-  while (!cluster.MetricsOf("ps 0").Has("lodestone_ps_checkpoint_timestamp_seconds")) Pause();
+  while (!cluster.MetricsOf("ps 0").Has("lodestone_ps_checkpoint_timestamp_seconds")) cluster.Pause();
   std::set<std::string> there;
   for (const char* name : kNames) {
-    while (cluster.ReadinessOf(name) != "ready\n") Pause();  // Once each shard has its two copies.
+    while (cluster.ReadinessOf(name) != "ready\n") cluster.Pause();  // Once each shard has its two copies.
     const std::set<std::string> names = cluster.MetricsOf(name).Names();
     there.insert(names.begin(), names.end());
   }

@@ -59,9 +59,9 @@ PsctlRun::PsctlRun(const std::vector<std::string>& arguments) {
   child_ = *std::move(child);
 }
 
-void PsctlRun::Read() {
+void PsctlRun::Read(int timeout_ms) {
   pollfd wait = {child_->output_fd(), POLLIN, 0};
-  poll(&wait, 1, -1);
+  poll(&wait, 1, timeout_ms);
   child_->ReadOutput([this](absl::string_view line) { absl::StrAppend(&output_, line, "\n"); });
 }
 

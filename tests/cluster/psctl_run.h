@@ -25,6 +25,8 @@ class PsctlRun {
   bool WaitForOutput(const std::function<bool(const std::string& output)>& holds);
   // Waits for the end. Returns "ended" or "failed with exit code 2: …", see Child::Outcome.
   std::string WaitForEnd();
+  // Waits for output for so long at most (-1: for as long as it takes), and takes it.
+  void Read(int timeout_ms = -1);
   // Everything that psctl and its processes have said.
   const std::string& output() const { return output_; }
   void Signal(int signal) { child_->Signal(signal); }
@@ -32,8 +34,6 @@ class PsctlRun {
   std::vector<pid_t> Processes(const std::string& program) const;
 
  private:
-  void Read();
-
   std::string output_;
   std::unique_ptr<psctl::Child> child_;
 };

@@ -96,6 +96,8 @@ bool Child::succeeded() const { return exit_code() == 0; }
 
 int Child::exit_code() const { return WIFEXITED(wait_status_) ? WEXITSTATUS(wait_status_) : -1; }
 
+int Child::signal() const { return WIFSIGNALED(wait_status_) ? WTERMSIG(wait_status_) : 0; }
+
 void Child::ReadOutput(const OnLine& on_line) {
   char buffer[16384];
   while (output_fd_ >= 0) {

@@ -39,6 +39,8 @@ class Child {
   bool succeeded() const;
   // Of a process that exited; -1 of one that a signal ended. REQUIRES: !running().
   int exit_code() const;
+  // Of a process that a signal ended; 0 of one that exited. REQUIRES: !running().
+  int signal() const;
 
   // Passes on the lines that have come, without waiting. A line beyond 64 KiB is cut in pieces.
   void ReadOutput(const OnLine& on_line);

@@ -1,0 +1,81 @@
+// Workers that join, leave and die while a chaos run goes on, by a seed; and whether what they train is trained once in
+// each epoch whoever dies. They train in runs of some epochs, one after the other. When workers come and go is counted
+// in trained batches.
+//
+// Single-threaded, as PsCluster.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/chaos/counting_workers.h"
+
+namespace lodestone::chaos {
+
+// What has been seen.
+struct TurnoverReport {
+  uint64_t runs = 0;    // Runs of kEpochs epochs whose samples were counted: none was missing, none trained twice.
+  uint64_t joined = 0;  // Workers that were started,
+  uint64_t left = 0;    // got SIGTERM,
+  uint64_t killed = 0;  // or SIGKILL.
+  uint64_t again = 0;   // Leases of ranges that another worker had had before.
+};
+
+class WorkerTurnover {
+ public:
+  static constexpr uint32_t kEpochs = 10;  // Of a run.
+
+  struct Options {
+    uint64_t seed = 1;
+    uint32_t workers_max = 4;  // At a time.
+    CountingWorkers::Options training;
+  };
+  // `cluster` must outlive this.
+  WorkerTurnover(const PsCluster* cluster, const Options& options);
+
+  // Lets the workers do what is due; to be called often. DATA_LOSS if a sample was trained another number of times than
+  // it must; INTERNAL if a worker has failed.
+  absl::Status Tick();
+
+  // Has all workers leave, and starts none until Resume: then nothing is pushed by any.
+  void Pause();
+  void Resume() { paused_ = false; }
+  // They are all gone, and nothing is being counted.
+  bool idle() const { return training_.running().empty() && !counts_.valid(); }
+
+  // From now on nobody is killed, and no run is begun after the one under way.
+  void Finish() { finishing_ = true; }
+  bool finished() const { return finished_; }
+
+  const TurnoverReport& report() const { return report_; }
+  // "run 3, batch 120 of 1600, 2 workers".
+  std::string Describe() const;
+
+ private:
+  absl::Status StartWorker();
+  // Starts, ends or kills one.
+  absl::Status TakeTurn();
+  absl::Status TakeCounts();
+  bool RunIsOver() const;
+  std::string RunName() const;
+  uint64_t Draw(uint64_t bound);
+
+  const uint64_t seed_;
+  const uint32_t workers_max_;
+  CountingWorkers training_;
+  TurnoverReport report_;
+  v1::RangeState state_;    // The newest of the run under way that is known.
+  int64_t asked_ms_ = 0;    // When it was asked for.
+  uint64_t next_turn_ = 0;  // In batches of the run.
+  uint64_t drawn_ = 0;
+  bool paused_ = true;
+  bool finishing_ = false;
+  bool finished_ = false;
+  std::future<absl::StatusOr<std::map<int64_t, uint64_t>>> counts_;  // Valid while samples are being counted.
+};
+
+}  // namespace lodestone::chaos
