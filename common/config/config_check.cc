@@ -227,6 +227,11 @@ void CheckConsistency(const v1::Config& config, Problems* problems) {
     const v1::Consistency& consistency = consistency_of(group);
     guarded = guarded || group.table.guard().norm_max_factor() > 0;
     if (stepped == nullptr && (consistency.has_sync() || consistency.has_tokens())) stepped = &group;
+    if (consistency.async().rate() == v1::Consistency::Async::BY_DELAY && train.scale_rate() != v1::TrainConfig::NONE) {
+      problems->push_back({path_of(group) + ".async.rate",
+                           "divides learning rates by the delay, which grows with the workers, and train.scale_rate by "
+                           "the number of workers once more: set one of them"});
+    }
   }
   if (stepped == nullptr) return;
   const v1::Consistency& steps = consistency_of(*stepped);

@@ -31,6 +31,8 @@ struct PartView {
   // Push (Part.more): whether no later message of it has more of the table for this ps, and for this shard.
   bool last_for_ps = true;
   bool last_for_shard = true;
+  // Push: the version at which the shard's values were read that the gradients were computed from; 0: not known.
+  Version read_version = 0;
   // Push of rows: whether new keys may get one. Not where there is no room for them, and the table turns them away.
   bool takes_new = true;
   // Push of rows: bytes that are reserved for its new rows.

@@ -73,15 +73,18 @@ void ShardContents::AdjustSteps(Table* table, const TableSettings& settings) {
 }
 
 void ShardContents::Apply(const PartView& part, uint64_t now_ms, Version version, Evictions* evictions) {
+  // A copy of the shard that was read before it failed may have been of a later version than its successor is.
+  const Version before = version - 1;
+  const uint64_t delay = part.read_version > 0 && part.read_version < before ? before - part.read_version : 0;
   if (!part.table->is_dense()) {
     return rows.find(part.table->id())
         ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
-                        part.last_for_shard);
+                        part.last_for_shard, delay);
   }
   DenseTable& table = *dense.find(part.table->id())->second;
   ByteView gradients = part.gradients;
   for (const BlockIndex block : part.blocks) {
-    table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version);
+    table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version, delay);
   }
 }
 

@@ -50,6 +50,7 @@ void AddPart(const v1::Part& part, const PartView& view, v1::LoggedPush* push) {
   logged.set_table(part.table());
   logged.set_row_count(static_cast<uint32_t>(view.row_count));
   logged.set_more(part.more());
+  if (view.read_version > 0) logged.add_read_versions(view.read_version);
 }
 
 // The log record of one shard's share of a push: `parts` of `header`.

@@ -34,6 +34,10 @@ absl::Status CheckShards(int index, const v1::Part& part, const Table& table) {
     return Invalid(index, table.name(),
                    absl::StrCat("has ", part.shards_size(), " shards and ", part.row_counts_size(), " row counts"));
   }
+  if (part.read_versions_size() > 0 && static_cast<size_t>(part.read_versions_size()) != ShardCount(part)) {
+    return Invalid(index, table.name(),
+                   absl::StrCat("has ", part.read_versions_size(), " read_versions for ", ShardCount(part), " shards"));
+  }
   if (part.shards_size() == 0) return absl::OkStatus();
   if (table.is_dense()) return Invalid(index, table.name(), "is a dense table, but the part is of several shards");
   if (part.shard() > 0 || part.row_count() > 0) {
@@ -211,6 +215,9 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
       if (!status.ok()) return;
       status = ViewHeader(i, parts[i], shard, row_count, *entry, view);
       if (shard < entry->dense.size()) view->dense = entry->dense[shard];
+      if (parts[i].read_versions_size() > 0) {
+        view->read_version = parts[i].read_versions(static_cast<int>(view - part.data()));
+      }
       answer_bytes += view->values * sizeof(float);
       ++view;
     });

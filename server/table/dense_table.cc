@@ -86,11 +86,11 @@ DenseTable::BlockValue DenseTable::Read(BlockIndex block) const {
   return {slot.values, slot.version};
 }
 
-void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
+void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version, uint64_t delay) {
   Slot& slot = SlotOf(block);
   const size_t n = table_->layout().ElementsOf(block);
   const Optimizer::Step step =
-      settings_->StepFor(slot.updates++, gradient, settings_->spec.optimizer().clip().block_norm());
+      settings_->StepFor(slot.updates++, gradient, settings_->spec.optimizer().clip().block_norm(), delay);
   float* const state = slot.state ? slot.state->floats() : nullptr;
   BufferRef fresh_state;
   if (slot.state && !slot.state.unique()) fresh_state = BufferRef::NewKept(slot.state->size_bytes());

@@ -41,8 +41,8 @@ class DenseTable {
   BlockValue Read(BlockIndex block) const;
 
   // Applies a gradient, ElementsOf(block) unaligned floats, as part of the update that makes the shard's version
-  // `version`.
-  void Apply(BlockIndex block, ByteView gradient, Version version);
+  // `version`. `delay`: see TableSettings::StepFor.
+  void Apply(BlockIndex block, ByteView gradient, Version version, uint64_t delay = 0);
 
   // A block with its optimizer state, for snapshots.
   struct BlockState {

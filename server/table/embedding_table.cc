@@ -30,10 +30,10 @@ void EmbeddingTable::SetSettings(const TableSettings* settings) {
 void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) { EmbeddingReader(wanted, now_ms).Run(); }
 
 void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-                           Evictions* evictions, bool takes_new, bool ends_step) {
+                           Evictions* evictions, bool takes_new, bool ends_step, uint64_t delay) {
   const Update update{now_ms, version, evictions, takes_new};
   if (policy_.tracks_usage()) policy_.NoteTime(now_ms);
-  const Optimizer::Step step = settings_->StepFor(updates_, {}, 0);
+  const Optimizer::Step step = settings_->StepFor(updates_, {}, 0, delay);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);

@@ -53,9 +53,9 @@ class EmbeddingTable {
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
   // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless `takes_new`, keys without
   // a row are turned away. Unless it `ends_step`, the next Apply is of the same push and takes the same step of the
-  // schedule.
+  // schedule. `delay`: see TableSettings::StepFor.
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-             Evictions* evictions = nullptr, bool takes_new = true, bool ends_step = true);
+             Evictions* evictions = nullptr, bool takes_new = true, bool ends_step = true, uint64_t delay = 0);
   // Bytes that the table would grow by with the rows of those of `count` unaligned keys that have none: none that an
   // eviction makes room for, or that the admission still holds back.
   uint64_t BytesFor(ByteView keys, size_t count) const;

@@ -175,10 +175,13 @@ absl::StatusOr<const TableSettings*> Table::Keep(const v1::TableSpec& spec) cons
   return kept_.emplace_back(std::move(settings)).get();
 }
 
-Optimizer::Step TableSettings::StepFor(uint64_t step, ByteView gradient, float norm_max) const {
+Optimizer::Step TableSettings::StepFor(uint64_t step, ByteView gradient, float norm_max, uint64_t delay) const {
   const v1::Optimizer& config = spec.optimizer();
   Optimizer::Step result;
   result.learning_rate = LearningRateAt(config, step);
+  if (delay > 1 && spec.consistency().async().rate() == v1::Consistency::Async::BY_DELAY) {
+    result.learning_rate /= static_cast<float>(delay);
+  }
   result.weight_decay = config.weight_decay();
   result.clip_value = config.clip().value();
   if (norm_max > 0) result.gradient_scale = Table::ScaleToNorm(gradient, result.clip_value, norm_max);

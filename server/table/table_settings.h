@@ -18,8 +18,9 @@ struct TableSettings {
   v1::TableSpec spec;
   std::unique_ptr<const Optimizer> optimizer;
 
-  // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not).
-  Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max) const;
+  // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not),
+  // that came `delay` updates after its values were read.
+  Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max, uint64_t delay) const;
   // Whether the table has steps: gradients wait in the shard until one is applied (Consistency.Sync, Tokens).
   bool collects_steps() const { return spec.consistency().has_sync() || spec.consistency().has_tokens(); }
   // Whether a later worker has brought them, and not the one that made the table.

@@ -15,7 +15,7 @@ namespace lodestone::chaos {
 namespace {
 
 constexpr int kMoveCallMs = 2'000;
-constexpr uint64_t kMoveMs = 60;  // Somebody dies so long after shards were told to move, at most.
+constexpr uint64_t kMoveMs = 60;  // A ps dies so long after shards were told to move, at most.
 
 // Places of a fault's numbers in its stream; those before are the shards.
 enum Draw : uint64_t { kDeath = 100, kVictim };

@@ -1,6 +1,6 @@
 // Workers that join, leave and die while a chaos run goes on, by a seed; and whether what they train is trained once in
-// each epoch whoever dies. They train in runs of some epochs, one after the other. When workers come and go is counted
-// in trained batches.
+// each epoch, whichever of them die. They train in runs of some epochs, one after the other. When workers come and go
+// is counted in trained batches.
 //
 // Single-threaded, as PsCluster.
 #pragma once

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
@@ -84,6 +85,32 @@ absl::StatusOr<std::vector<Outcome>> OutcomesOf(const v1::PushResponse& response
   }
   return outcomes;
 }
+
+// Says at which versions the values were read that the gradients were computed from, for the tables that want to know.
+class ReadVersionsWriter {
+ public:
+  explicit ReadVersionsWriter(const ReadVersions& read) : read_(read) {}
+
+  // `push`: what is sent of `message`. REQUIRES: messages of one push, in the order in which they are sent.
+  void Write(const ShardMessage& message, v1::PushRequest* push) {
+    size_t begin = 0;
+    for (v1::Part& proto : *push->mutable_parts()) {
+      const auto run = std::span(message.parts).subspan(begin, RunLength(message.parts, begin));
+      begin += run.size();
+      if (!DividesRateByDelay(*run.front().table)) continue;
+      for (const ShardMessage::Part& part : run) {
+        const ShardVersions& versions = part.dense ? read_.dense : read_.rows;
+        const Version read = part.shard < versions.size() ? versions[part.shard] : 0;
+        proto.add_read_versions(read > 0 ? read + sent_[part.shard] : 0);
+      }
+    }
+    for (const ShardId shard : ShardsOf(*push)) ++sent_[shard];
+  }
+
+ private:
+  const ReadVersions& read_;
+  absl::flat_hash_map<ShardId, uint32_t> sent_;  // Messages so far.
+};
 
 v1::PushRequest* MutablePush(v1::Call* call) {
   return call->has_push_pull() ? call->mutable_push_pull()->mutable_push() : call->mutable_push();
@@ -233,6 +260,9 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
   if (std::any_of(dense.begin(), dense.end(), [](const DenseGradient& gradient) { return gradient.borrowed; })) {
     release = std::make_shared<Release>(this, operation);
   }
+  const auto by_delay = [](const auto& gradients) { return DividesRateByDelay(*gradients.table); };
+  const bool says_versions = absl::c_any_of(dense, by_delay) || absl::c_any_of(rows, by_delay);
+  ReadVersionsWriter writer(read_versions);
   absl::Status status;
   for (const size_t m : ServersInTurn(routing.messages)) {
     const ShardMessage& message = routing.messages[m];
@@ -261,6 +291,7 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
     push.set_brief(true);
     if (step.contribution.has_value()) *push.mutable_contribution() = *step.contribution;
     AddParts(message, push.mutable_parts());
+    if (says_versions) writer.Write(message, &push);
     for (int i = 0; i < push.parts_size(); ++i) {
       push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
     }

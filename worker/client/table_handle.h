@@ -22,4 +22,9 @@ inline bool HasSteps(const TableHandle& table) {
   return table.spec.consistency().has_sync() || table.spec.consistency().has_tokens();
 }
 
+// Whether the table's learning rate is divided by the delay of gradients.
+inline bool DividesRateByDelay(const TableHandle& table) {
+  return table.spec.consistency().async().rate() == v1::Consistency::Async::BY_DELAY;
+}
+
 }  // namespace lodestone::worker

@@ -11,7 +11,7 @@ v1::Consistency ConsistencyOf(const v1::Config& config, const v1::TableConfig& g
   const uint32_t workers = std::max(1u, config.cluster().workers());
   if (consistency.has_sync() && consistency.sync().batches() == 0) consistency.mutable_sync()->set_batches(workers);
   if (consistency.has_tokens() && consistency.tokens().batch() == 0) consistency.mutable_tokens()->set_batch(workers);
-  if (consistency.has_async()) consistency.Clear();
+  if (consistency.has_async() && consistency.async().rate() == v1::Consistency::Async::FULL) consistency.Clear();
   return consistency;
 }
 

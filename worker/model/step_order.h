@@ -13,7 +13,7 @@
 namespace lodestone::worker {
 
 // The consistency of a group of tables: its own, or else train.consistency, with the numbers that are cluster.workers
-// by default filled in. Empty: async.
+// by default filled in. Empty: async, at the full rate.
 v1::Consistency ConsistencyOf(const v1::Config& config, const v1::TableConfig& group);
 
 // What a worker with these tables has to keep to: sync or tokens, which all of them have then (CheckConfig); or the

@@ -10,7 +10,7 @@ namespace lodestone::worker {
 namespace {
 
 // What a part takes in a message at most, if it is of one shard and has rows.
-constexpr size_t kPartBytesMax = 24;
+constexpr size_t kPartBytesMax = 36;
 
 size_t ExpansionBytesMax(const Parts& parts) {
   size_t bytes = 0;
@@ -32,8 +32,11 @@ Parts ExpandParts(const Parts& parts, std::span<const CallPayload::PartSizes> si
     }
     const uint64_t rows = std::accumulate(part.row_counts().begin(), part.row_counts().end(), uint64_t{0});
     const uint64_t row_bytes = rows == 0 ? 0 : sizes[i].value_bytes / rows;
+    int place = 0;
     ForEachShard(part, [&](ShardId shard, uint32_t row_count) {
       v1::Part& one = *result.Add();
+      if (place < part.read_versions_size()) one.add_read_versions(part.read_versions(place));
+      ++place;
       one.set_shard(shard);
       one.set_table(part.table());
       one.set_row_count(row_count);

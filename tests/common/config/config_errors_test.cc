@@ -235,6 +235,11 @@ const std::vector<Broken>& BrokenFiles() {
        "1:26: train.scale_rate: must be none where train.consistency is sync: the gradients of a step are averaged, "
        "and "
        "applied once"},
+      {"RateByDelayAndByWorkers",
+       "train: {scale_rate: sqrt}\nmodel: {dense: {consistency: {async: {rate: by_delay}}}}\n",
+       "2:39: model.dense.consistency.async.rate: divides learning rates by the delay, which grows with the workers, "
+       "and "
+       "train.scale_rate by the number of workers once more: set one of them"},
       {"FollowersWithoutAFolder", "cluster: {replicas: 2}\n",
        "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took "
        "over "

@@ -109,6 +109,9 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     std::vector<std::pair<Key, float>> rows;
     for (Key key = 0; key < 50; ++key) rows.emplace_back(key * sequence, value);
     push.AddRows(TableIdOf("rows"), kDim, rows, true);
+    return Push(ps, push);
+  }
+  static absl::StatusOr<v1::PushResponse> Push(const Ps& ps, const RequestBuilder<v1::PushRequest>& push) {
     std::optional<absl::StatusOr<v1::PushResponse>> result;
     std::latch done(1);
     ps.store->pushes().Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> response) {

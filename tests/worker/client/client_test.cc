@@ -438,6 +438,42 @@ TEST_F(ClientTest, CountsWhatItAndOthersPushedSinceTheValuesWereRead) {
   EXPECT_EQ(result.delays[0].delay.own, 1);
 }
 
+TEST_F(ClientTest, SaysAtWhichVersionsValuesWereReadWhereTheRateGoesByTheDelay) {
+  v1::Config config = cluster_.config();
+  config.mutable_server()->set_message_max_bytes(40 << 10);  // Several messages to each server.
+  Connect(config);
+  v1::TableSpec spec = RowsSpec("by_delay", kRowDim);
+  spec.mutable_consistency()->mutable_async()->set_rate(v1::Consistency::Async::BY_DELAY);
+  const auto tables = client_->EnsureTables({spec, RowsSpec("full", kRowDim)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  std::vector<Key> keys(20'000);
+  std::iota(keys.begin(), keys.end(), 0);
+  const std::vector<float> ones(keys.size() * kRowDim, 1);
+  const RowGradients rows[] = {{tables->data(), keys, ones.data()}, {&(*tables)[1], {keys.data(), 1}, ones.data()}};
+  ShardVersions read = {0, 11, 12, 13, 14, 15, 16, 17};  // Nothing was read of shard 0.
+  ASSERT_TRUE(client_->Push(1, {}, rows, {{}, read}, nullptr).ok());
+  ASSERT_TRUE(client_->Flush().ok());
+
+  std::map<ShardId, std::map<Sequence, Version>> said;
+  for (const auto& push : cluster_.pushes()) {
+    for (const v1::Part& part : push.header.parts()) {
+      ASSERT_EQ(part.read_versions_size(), part.table() == (*tables)[0].id ? 1 : 0);
+      if (part.read_versions_size() == 1) said[part.shard()][push.header.sequence()] = part.read_versions(0);
+    }
+  }
+  size_t several = 0;
+  for (const auto& [shard, by_message] : said) {
+    Version expected = read[shard];
+    for (const auto& [sequence, version] : by_message) {
+      EXPECT_EQ(version, expected) << "shard " << shard << " sequence " << sequence;
+      if (shard > 0) ++expected;  // What the push itself has changed is no delay of it.
+    }
+    several += by_message.size() > 1;
+  }
+  EXPECT_EQ(said.size(), read.size());
+  EXPECT_GT(several, 1u);
+}
+
 TEST_F(ClientTest, SpreadsCallsOverItsConnections) {
   v1::Config config = cluster_.config();
   config.mutable_worker()->set_connections_per_server(3);

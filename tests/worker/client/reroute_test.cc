@@ -535,6 +535,31 @@ void SetAllScalars(google::protobuf::Message* message) {
   }
 }
 
+TEST(SplitPush, TheVersionsThatValuesWereReadAtGoWithTheirShards) {
+  v1::RouteResponse route;
+  for (int server = 0; server < 2; ++server) route.add_servers()->set_address("x:1");
+  for (const uint32_t owner : {0, 1, 0}) route.add_owners(owner);
+  const ShardMap map = *ShardMap::FromProto(route);
+  ServerChannel::Request request{.what = "push"};
+  v1::Part& part = *request.call.mutable_push()->add_parts();
+  for (const uint32_t shard : {0, 1, 2}) {
+    part.add_shards(shard);
+    part.add_row_counts(0);
+    part.add_read_versions(100 + shard);
+  }
+  request.payload.parts.resize(1);
+
+  std::map<ShardId, Version> read;
+  for (const PushSplit& split : SplitPush(map, request)) {
+    for (const v1::Part& of : split.request.call.push().parts()) {
+      ASSERT_EQ(of.read_versions_size(), 1);
+      EXPECT_EQ(map.OwnerOf(of.shard()), split.server);
+      read[of.shard()] = of.read_versions(0);
+    }
+  }
+  EXPECT_EQ(read, (std::map<ShardId, Version>{{0, 100}, {1, 101}, {2, 102}}));
+}
+
 TEST(SplitPush, KeepsEveryFieldOfTheHeader) {
   v1::RouteResponse route;
   for (int server = 0; server < 3; ++server) route.add_servers()->set_address("x:1");

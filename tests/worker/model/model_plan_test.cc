@@ -241,6 +241,18 @@ TEST(ModelPlan, DividesTheLearningRatesOfAllTablesByWhatScaleRateMakesOfTheWorke
   }
 }
 
+TEST(ModelPlan, DividesRatesByTheDelayWhereTheConsistencySaysSo) {
+  v1::Config config = MakeConfig(ModelConfig::FM);
+  const Schema schema = MakeSchema(2, 2, false, 2);
+  v1::Consistency::Async& async = *config.mutable_train()->mutable_consistency()->mutable_async();
+  EXPECT_FALSE(Tables(config, schema).at("bias").has_consistency()) << "as where nothing is said";
+  async.set_rate(v1::Consistency::Async::BY_DELAY);
+  config.mutable_model()->mutable_embedding()->mutable_consistency()->mutable_async();
+  auto tables = Tables(config, schema);
+  EXPECT_EQ(tables.at("bias").consistency().async().rate(), v1::Consistency::Async::BY_DELAY);
+  EXPECT_FALSE(tables.at("embedding").has_consistency());
+}
+
 TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {
   v1::Config config = MakeConfig(ModelConfig::DEEPFM);
   const Schema schema = MakeSchema(2, 2, false, 2);

@@ -373,9 +373,13 @@ void FakeCluster::MakePlain(google::protobuf::RepeatedPtrField<v1::Part>* parts,
     for (const BlockIndex block : part.blocks()) block_bytes += table.layout.ElementsOf(block) * sizeof(float);
     ByteView keys = from->Take(rows * key_bytes);
     ByteView values = from->Take(rows * row_bytes + (has_values ? block_bytes : 0));
+    int place = 0;
     ForEachShard(part, [&](ShardId shard, uint32_t row_count) {
       v1::Part* const one = plain.Add();
       *one = part;
+      one->clear_read_versions();
+      if (place < part.read_versions_size()) one->add_read_versions(part.read_versions(place));
+      ++place;
       one->clear_shards();
       one->clear_row_counts();
       one->set_shard(shard);
