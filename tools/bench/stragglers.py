@@ -9,7 +9,8 @@ the machine has). The situations:
 
   equal   all workers are as fast
   slow    one of them has a fifth of its share, for good; the limit is equal's rate, 0.8 of it: the capacity that is left
-  killed  one after the other is killed, one every --kill-every seconds, and started again; the limit is equal's rate
+  killed  one after the other is killed, one every --every seconds, and started again; the limit is equal's rate
+  drained  ps 1 is drained and gets its part of the shards again, in turns, every --every seconds; the limit is equal's rate
 
 Prints a row of the benchmark a line, as JSON; its rate is that of such trainings in an hour. The seconds of each go to standard
 error.
@@ -42,7 +43,7 @@ CHOICES = {
     "sync": "{sync: {batches: 4}}",
     "sync-backup": "{sync: {batches: 4, backup: 1}}",
 }
-CAPACITY = {"equal": 1, "slow": (WORKERS - 1 + SLOW) / WORKERS, "killed": 1}
+CAPACITY = {"equal": 1, "slow": (WORKERS - 1 + SLOW) / WORKERS, "killed": 1, "drained": 1}
 CONFIG = """\
 cluster: {{servers: 2, workers: {workers}, seed: {seed}}}
 model:
@@ -127,10 +128,12 @@ class Cluster:
         with open(path, "w", encoding="utf-8") as file:
             file.write(config)
         self._verbose = verbose
+        self._psctl = os.path.join(programs, "tools/psctl/psctl")
         self._process = subprocess.Popen(
-            [os.path.join(programs, "tools/psctl/psctl"), "local", path, "--restart-workers", "--ps-binary",
+            [self._psctl, "local", path, "--restart-workers", "--ps-binary",
              os.path.join(programs, "server/ps"), "--worker-binary", os.path.join(programs, "worker/worker")],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self._address = None
         self._page = None
         self._said = []
         self._has_page = threading.Event()
@@ -150,11 +153,19 @@ class Cluster:
             self._said.append(line)
             if self._verbose:
                 sys.stderr.write(line)
+            address = re.search(r"psctl status --address ([^)\s]+)", line)
+            if address:
+                self._address = address.group(1)
             page = re.search(r"page is (http://\S+)", line)
             if page:
                 self._page = page.group(1)
                 self._has_page.set()
         self._has_page.set()
+
+    def psctl(self, *verb):
+        """Begins another psctl for this cluster."""
+        output = None if self._verbose else subprocess.DEVNULL
+        return subprocess.Popen([self._psctl, *verb, "--address", self._address], stdout=output, stderr=output)
 
     def workers(self):
         """The workers' status, all that have joined; RuntimeError once the run has ended."""
@@ -169,6 +180,34 @@ def pid_of(worker):
     return int(worker["peer"].rsplit(" ", 1)[1])
 
 
+class Drains:
+    """Has ps 1 drained, and filled again, in turns."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._empties = itertools.cycle((True, False))
+        self._calls = []
+        self.turns = 0
+
+    def turn(self):
+        if any(call.poll() is None for call in self._calls):
+            return  # It moves still.
+        if any(call.returncode != 0 for call in self._calls):
+            raise RuntimeError(f"psctl has failed: {[call.args for call in self._calls]}")
+        self.turns += 1
+        if next(self._empties):
+            self._calls = [self._cluster.psctl("drain", "1")]
+            return
+        undo = self._cluster.psctl("drain", "1", "--undo")
+        undo.wait()
+        self._calls = [undo, self._cluster.psctl("rebalance")]
+
+    def end(self):
+        for call in self._calls:
+            call.kill()
+            call.wait()
+
+
 def seconds_to_loss(cluster, situation, options):
     """Seconds from when a worker begins to train until the loss of the newest samples is as low as wanted. Workers report
     once a second, so that a second is about what it errs by."""
@@ -177,7 +216,8 @@ def seconds_to_loss(cluster, situation, options):
     share_of = lambda at: SHARE * (SLOW if situation == "slow" and at == 0 else 1)
     throttle = Throttle(lambda: list(pids), share_of)
     victims = itertools.count()
-    start, next_kill = None, None
+    drains = Drains(cluster)
+    start, next_turn = None, None
     try:
         while True:
             workers = cluster.workers()
@@ -188,7 +228,7 @@ def seconds_to_loss(cluster, situation, options):
                 samples = int(progress.get("samples", 0))
                 loss.add(worker["incarnation"], samples, float(progress.get("loss", 0)))
                 if progress.get("phase") == "PHASE_TRAINING" and start is None:
-                    start, next_kill = now, now + options.kill_every
+                    start, next_turn = now, now + options.every
             if start is None:
                 time.sleep(POLL_SECONDS)
                 continue
@@ -197,12 +237,18 @@ def seconds_to_loss(cluster, situation, options):
                 return now - start
             if now - start > options.seconds_max:
                 raise RuntimeError(f"the loss is {mean} after {options.seconds_max} s, and {options.loss} is wanted (--loss)")
-            if situation == "killed" and now >= next_kill and len(pids) == WORKERS:
+            if situation == "killed" and now >= next_turn and len(pids) == WORKERS:
                 send(pids[next(victims) % WORKERS], signal.SIGKILL)
-                next_kill = now + options.kill_every
+                next_turn = now + options.every
+            if situation == "drained" and now >= next_turn:
+                drains.turn()
+                next_turn = now + options.every
             time.sleep(POLL_SECONDS)
     finally:
         throttle.stop()
+        drains.end()
+        if drains.turns:
+            print(f"drained or filled {drains.turns} times", file=sys.stderr)
 
 
 def measure(situation, choice, seed, options):
@@ -233,7 +279,7 @@ def parse_arguments(argv):
                         help=",".join(CAPACITY) + "; equal is always measured")
     parser.add_argument("--loss", type=float, default=0.395)
     parser.add_argument("--samples", type=int, default=1_500_000, help="that there are; each worker keeps them all")
-    parser.add_argument("--kill-every", type=float, default=10, help="seconds")
+    parser.add_argument("--every", type=float, default=10, help="seconds between two kills or drains")
     parser.add_argument("--seconds-max", type=float, default=600, help="of one training")
     parser.add_argument("--verbose", action="store_true", help="shows what psctl says")
     return parser.parse_args(argv)

@@ -373,6 +373,38 @@ class Stragglers(unittest.TestCase):
         self.assertAlmostEqual(slow["ratio"][1], 0.5)
         self.assertEqual(rows["stragglers/killed/sync"]["values"]["ratio"], [1, 1])
 
+    def test_a_ps_is_drained_and_filled_in_turns_each_when_the_turn_before_is_over(self):
+        class Call:
+            def __init__(self, *args):
+                self.args, self.returncode = args, None
+
+            def poll(self):
+                return self.returncode
+
+            def wait(self):
+                self.returncode = 0
+
+        class Cluster:
+            calls = []
+
+            def psctl(self, *verb):
+                self.calls.append(Call(*verb))
+                return self.calls[-1]
+
+        cluster = Cluster()
+        drains = stragglers.Drains(cluster)
+        drains.turn()
+        drains.turn()
+        self.assertEqual([call.args for call in cluster.calls], [("drain", "1")])
+        cluster.calls[0].returncode = 0
+        drains.turn()
+        drains.turn()
+        self.assertEqual([call.args for call in cluster.calls[1:]], [("drain", "1", "--undo"), ("rebalance",)])
+        cluster.calls[-1].returncode = 1
+        with self.assertRaisesRegex(RuntimeError, "rebalance"):
+            drains.turn()
+        self.assertEqual(drains.turns, 2)
+
     def test_choices_and_situations_are_those_that_there_are(self):
         options = stragglers.parse_arguments(["--choices", "sync,async", "--situations", "slow"])
         self.assertEqual((options.choices, options.situations), (["async", "sync"], ["slow"]))
