@@ -228,7 +228,9 @@ void CheckConsistency(const v1::Config& config, Problems* problems) {
     guarded = guarded || group.table.guard().norm_max_factor() > 0;
     if (stepped == nullptr && (consistency.has_sync() || consistency.has_tokens())) stepped = &group;
     if (consistency.async().rate() == v1::Consistency::Async::BY_DELAY && train.scale_rate() != v1::TrainConfig::NONE) {
-      problems->push_back({path_of(group) + ".async.rate",
+      const std::string path = path_of(group) + ".async.rate";
+      if (!problems->empty() && problems->back().path == path) continue;  // Of several groups.
+      problems->push_back({path,
                            "divides learning rates by the delay, which grows with the workers, and train.scale_rate by "
                            "the number of workers once more: set one of them"});
     }

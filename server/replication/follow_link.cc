@@ -282,7 +282,7 @@ void Follower::Link::TakeChecksum(const v1::FollowItem::ChecksumRequest& questio
     return true;
   });
   answer->set_by_workers(question.has_workers());
-  answer->set_checksum(ContentChecksum(state, question.has_workers() ? &workers : nullptr));
+  answer->set_checksum(ValuesChecksum(state) + WindowsChecksum(state, question.has_workers() ? &workers : nullptr));
 }
 
 absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {

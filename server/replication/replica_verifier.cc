@@ -53,13 +53,14 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
     return result;
   }
   result.set_version(state->version);
+  const uint64_t values = ValuesChecksum(*state);  // While the follower does the same.
   const std::optional<v1::FollowAcks::Checksum> answer = AwaitAnswer(id);
   if (!answer.has_value()) {
     result.set_missing(absl::StrCat("ps ", result.follower(), " did not answer"));
     return result;
   }
-  std::erase_if(workers, [&](Incarnation worker) { return absl::c_linear_search(answer->over(), worker); });
-  result.set_owner_checksum(ContentChecksum(*state, answer->by_workers() ? &workers : nullptr));
+  std::erase_if(workers, [&](Incarnation worker) { return absl::c_binary_search(answer->over(), worker); });
+  result.set_owner_checksum(values + WindowsChecksum(*state, answer->by_workers() ? &workers : nullptr));
   result.set_follower_checksum(answer->checksum());
   return result;
 }

@@ -73,7 +73,7 @@ void ShardContents::AdjustSteps(Table* table, const TableSettings& settings) {
 }
 
 void ShardContents::Apply(const PartView& part, uint64_t now_ms, Version version, Evictions* evictions) {
-  // A copy of the shard that was read before it failed may have been of a later version than its successor is.
+  // After a failover the shard may be at an earlier version than the one that was read: the delay is 0 then.
   const Version before = version - 1;
   const uint64_t delay = part.read_version > 0 && part.read_version < before ? before - part.read_version : 0;
   if (!part.table->is_dense()) {

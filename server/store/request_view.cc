@@ -207,6 +207,9 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
     LODESTONE_RETURN_IF_ERROR(CheckRoles(kind, i, parts[i], roles, least));
     LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
     LODESTONE_RETURN_IF_ERROR(CheckShards(i, parts[i], *entry->table));
+    if (kind == PartKind::kPull && parts[i].read_versions_size() > 0) {
+      return Invalid(i, entry->table->name(), "read_versions belong to pushes");
+    }
     const std::span<PartView> part = std::span(views).subspan(begin, ShardCount(parts[i]));
     begin += part.size();
     absl::Status status;

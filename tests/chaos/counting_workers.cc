@@ -12,6 +12,7 @@ namespace lodestone::chaos {
 namespace {
 
 constexpr double kRate = 0.5;
+constexpr uint32_t kPatienceMs = 90'000;  // Of who counts.
 
 // What the weight of a sample with label 1 is after so many steps, each with 1 / kBatch of its gradient.
 std::vector<double> WeightsAfter(uint64_t steps) {
@@ -91,8 +92,11 @@ uint64_t CountingWorkers::Done(const v1::RangeState& state) {
 }
 
 absl::StatusOr<std::map<int64_t, uint64_t>> CountingWorkers::Counts(uint64_t times_max) const {
+  v1::Config config = cluster_->config();
+  config.mutable_coordinator()->set_join_timeout_ms(kPatienceMs);
+  config.mutable_worker()->set_retry_timeout_ms(kPatienceMs);
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<worker::ClusterReader> reader,
-                             worker::ClusterReader::Observe(cluster_->config()));
+                             worker::ClusterReader::Observe(config));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs, reader->DescribeTables({"linear"}));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<worker::TableHandle> tables, reader->EnsureTables(specs));
   if (tables.size() != 1) return absl::NotFoundError("there is no table `linear`");

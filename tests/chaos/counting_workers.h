@@ -1,5 +1,6 @@
 // Worker processes that count: sample i has the key i and nothing else, and nothing else is trained, so that the weight
-// of key i says how often the sample was. They lease ranges (train.sharing: ranges), so any number of them may run.
+// of key i says how often the sample was, as long as that is some thousand times. They lease ranges (train.sharing:
+// ranges), so any number of them may run.
 //
 // Single-threaded, as PsCluster, but for Counts. The processes end with this object; the files stay.
 #pragma once

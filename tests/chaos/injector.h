@@ -102,6 +102,8 @@ class Injector {
   // injector_moves.cc.
   absl::Status Reshard(const Fault& fault, FaultOutcome* outcome);
   absl::Status Drain(const Fault& fault, FaultOutcome* outcome);
+  // Undoes a drain of the ps, and waits until it has its part of the shards.
+  absl::Status Fill(uint32_t server);
   std::string CoordinatorAddress() const;
   absl::Status AwaitMoves();
 

@@ -1,5 +1,4 @@
-// Faults that are none to the servers: shards are told to move, and servers leave and come back. What makes them faults
-// is who dies meanwhile.
+// Shards that are told to move while a ps dies, and a ps that leaves and comes back.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -20,9 +19,10 @@ constexpr uint64_t kMoveMs = 60;  // A ps dies so long after shards were told to
 // Places of a fault's numbers in its stream; those before are the shards.
 enum Draw : uint64_t { kDeath = 100, kVictim };
 
-// Whether the coordinator refuses what it was asked for, for now or for good, so that there is no fault.
+// Whether there may be no fault: the coordinator refuses, or has not answered.
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsUnavailable(status);
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsUnavailable(status) ||
+         absl::IsDeadlineExceeded(status);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ absl::Status Injector::Reshard(const Fault& fault, FaultOutcome* outcome) {
   v1::MoveRequest request;
   request.set_server(fault.server);
   std::vector<ShardId> shards;
-  for (uint64_t i = 0; i <= fault.times; ++i) {
+  for (uint64_t i = 0; i < fault.times; ++i) {
     shards.push_back(static_cast<ShardId>(RandomBits(fault.random, i) % owners_.size()));
   }
   std::sort(shards.begin(), shards.end());
@@ -53,11 +53,10 @@ absl::Status Injector::Reshard(const Fault& fault, FaultOutcome* outcome) {
   outcome->carried_out = planned.ok();
   if (IsRefusal(planned)) {
     outcome->note = std::string(planned.message());
-    return absl::OkStatus();
+    return AwaitMoves();
   }
   LODESTONE_RETURN_IF_ERROR(planned);
   outcome->note = absl::StrCat("shards ", absl::StrJoin(shards, ", "), " to ps ", fault.server);
-  scene_.progress->Watch(shards);
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Pass(static_cast<int64_t>(RandomBits(fault.random, kDeath) % kMoveMs)));
   const uint32_t victims[] = {fault.server, owners_[shards.front()], 0};  // And else nobody.
   if (const uint64_t drawn = RandomBits(fault.random, kVictim) % (std::size(victims) + 1); drawn < std::size(victims)) {
@@ -80,7 +79,7 @@ absl::Status Injector::Drain(const Fault& fault, FaultOutcome* outcome) {
   outcome->carried_out = planned.ok();
   if (IsRefusal(planned)) {
     outcome->note = std::string(planned.message());
-    return absl::OkStatus();
+    return Fill(server);
   }
   LODESTONE_RETURN_IF_ERROR(planned);
   LODESTONE_RETURN_IF_ERROR(AwaitMoves());
@@ -96,12 +95,18 @@ absl::Status Injector::Drain(const Fault& fault, FaultOutcome* outcome) {
   LODESTONE_RETURN_IF_ERROR(cluster->Start(server));
   LODESTONE_RETURN_IF_ERROR(
       scene_.watch->Await([&] { return cluster->Serves(server); }, absl::StrCat("ps ", server, " to take part again")));
-  request.set_undo(true);
+  return Fill(server);
+}
+
+absl::Status Injector::Fill(uint32_t server) {
+  v1::DrainRequest undo;
+  undo.set_server(server);
+  undo.set_undo(true);
   v1::MoveRequest level;
   level.set_level(true);
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Await(
       [&] {
-        return psctl::RequestDrain(CoordinatorAddress(), request, kMoveCallMs).ok() &&
+        return psctl::RequestDrain(CoordinatorAddress(), undo, kMoveCallMs).ok() &&
                psctl::RequestMove(CoordinatorAddress(), level, kMoveCallMs).ok();
       },
       absl::StrCat("ps ", server, " to get shards again")));

@@ -64,7 +64,8 @@ Besides, each push adds a digit of its own to a row, which says of this push alo
 it was trained.
   lost, doubled   blocks and rows that lack an acknowledged push, or hold it twice
   wrong           numbers that fit no set of pushes
-  recovery        from a fault to the first acknowledgement, on each shard it met, of what was sent after it
+  recovery        from a fault to the first acknowledgement, on each shard it met, of what was sent after it (of reshard and
+                  drain: after all moves)
 With --durability replica each shard has an owner and a follower, and each ps a disk of its own. What takes a copy away
 for good waits until there are two of every shard again; all other faults come when they come. Before an audit, and in
 it, the ps compare what owners and followers hold.

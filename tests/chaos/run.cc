@@ -51,6 +51,7 @@ Report ChaosRun::Run() {
   clients_.clear();
   recorders_.clear();
   if (recorder_ != nullptr) report_.judgement = recorder_->Conclude();
+  turnover_.reset();  // While there is a cluster to count from.
   cluster_.reset();
   if (disk_ != nullptr && !report_.ok()) {  // What is on it would go with it.
     std::error_code ignored;
@@ -200,9 +201,15 @@ absl::Status ChaosRun::Storm() {
 absl::Status ChaosRun::FinishTraining() {
   if (turnover_ == nullptr) return absl::OkStatus();
   doing_ = "the end of the workers' run";
+  CountStorm();
   turnover_->Resume();
   turnover_->Finish();
-  return watch_->Await([this] { return turnover_->finished(); }, doing_);
+  while (!turnover_->finished()) {  // For as long as there is progress.
+    const uint64_t done = turnover_->done();
+    LODESTONE_RETURN_IF_ERROR(
+        watch_->Await([&] { return turnover_->finished() || turnover_->done() != done; }, doing_));
+  }
+  return absl::OkStatus();
 }
 
 bool ChaosRun::ChooseClient(Fault* fault) const {
@@ -307,12 +314,19 @@ absl::Status ChaosRun::KillAll() {
 }
 
 void ChaosRun::ResumeClients() {
+  pushing_ = true;
   progress_.Begin();
   resumed_ms_ = progress_.NowMs();
   resumed_pushes_ = progress_.acknowledged();
   for (const auto& client : clients_) client->Resume();
   for (const auto& client : recorders_) client->Resume();
   if (turnover_ != nullptr) turnover_->Resume();
+}
+
+void ChaosRun::CountStorm() {
+  if (!std::exchange(pushing_, false) || !stormy_) return;
+  stormy_seconds_ += SecondsSince(resumed_ms_);
+  stormy_pushes_ += progress_.acknowledged() - resumed_pushes_;
 }
 
 absl::Status ChaosRun::PauseClients() {
@@ -328,10 +342,7 @@ absl::Status ChaosRun::PauseClients() {
       },
       "the answers to all pushes");
   progress_.End();
-  if (stormy_) {
-    stormy_seconds_ += SecondsSince(resumed_ms_);
-    stormy_pushes_ += progress_.acknowledged() - resumed_pushes_;
-  }
+  CountStorm();
   return status;
 }
 

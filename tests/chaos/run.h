@@ -44,7 +44,7 @@ struct RunOptions {
   double every_seconds = 0;
   uint32_t servers = 2;
   uint32_t clients = 4;
-  uint32_t workers = 0;      // Worker processes at most, which train beside that, and come and go. Then `durable`.
+  uint32_t workers = 0;      // Worker processes at most, which train beside that, and come and go. If not 0, `durable`.
   uint64_t pushes = 0;       // End after so many acknowledged ones; 0: no limit.
   bool digits_only = false;  // Workload::Options::digits_only.
   uint32_t recorders = 0;    // Clients that record histories of counters.
@@ -110,6 +110,8 @@ class ChaosRun {
   absl::Status StopServers();
   absl::Status PauseClients();
   void ResumeClients();
+  // Counts the time since ResumeClients as time with faults, once.
+  void CountStorm();
   absl::Status Tick();
   std::string DiskFolder() const { return options_.folder + "/disk"; }
   std::string DataDir() const { return disk_ == nullptr ? options_.folder + "/data" : DiskFolder() + "/data"; }
@@ -141,7 +143,8 @@ class ChaosRun {
   uint64_t next_fault_ = 0;
   bool clients_must_live_ = true;
   std::vector<bool> died_;  // By slot, since the last audit.
-  bool stormy_ = false;     // The time between ResumeClients and PauseClients counts as time with faults.
+  bool stormy_ = false;     // The time between ResumeClients and CountStorm counts as time with faults.
+  bool pushing_ = false;    // It has not been counted yet.
   int64_t resumed_ms_ = 0;
   uint64_t resumed_pushes_ = 0;
   std::vector<GoodputPeriod> periods_;

@@ -151,8 +151,10 @@ const std::vector<FaultInfo>& FaultInfos() {
       {FaultKind::kReshard, "reshard",
        "shards are told to move to a ps, and it, their owner, ps 0 or nobody is killed meanwhile", true, false, 3},
       {FaultKind::kDrain, "drain",
-       "no fault: all shards of a ps move away, it ends, and one with an empty disk takes its place (never ps 0)",
-       false, false, 1},
+       "all shards of a ps move away, it is killed, and gets its part again when it is back; with --durability replica "
+       "its "
+       "disk is empty then (never ps 0)",
+       true, false, 1},
   };
   return infos;
 }

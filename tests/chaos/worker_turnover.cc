@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
+#include "common/config/options.h"
 
 namespace lodestone::chaos {
 namespace {
@@ -16,8 +17,6 @@ namespace {
 constexpr int64_t kAskEveryMs = 100;
 constexpr int kAnswerMs = 200;
 constexpr int kExitOfSigterm = 128 + SIGTERM;
-// The worker that evaluated says that others pushed meanwhile: so they do.
-constexpr int kExitIncomplete = 5;
 // Batches between two turns, at most.
 constexpr uint64_t kTurnBatchesMax = 2 * CountingWorkers::kBatchesPerEpoch;
 
@@ -50,17 +49,18 @@ absl::Status WorkerTurnover::StartWorker() {
 void WorkerTurnover::Pause() {
   paused_ = true;
   for (const auto& worker : training_.running()) {
-    worker->Signal(SIGTERM);
-    ++report_.left;
+    if (told_.insert(worker->pid()).second) worker->Signal(SIGTERM);
   }
 }
 
 absl::Status WorkerTurnover::TakeTurn() {
-  next_turn_ = CountingWorkers::Done(state_) + 1 + Draw(kTurnBatchesMax);
+  next_turn_ = done() + 1 + Draw(kTurnBatchesMax);
   const auto& workers = training_.running();
-  if (Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
+  if (finishing_ || Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
   const bool leaves = Draw(3) == 0;
-  workers[Draw(workers.size())]->Signal(leaves ? SIGTERM : SIGKILL);
+  const psctl::Child& worker = *workers[Draw(workers.size())];
+  if (!told_.insert(worker.pid()).second) return absl::OkStatus();  // It is about to leave.
+  worker.Signal(leaves ? SIGTERM : SIGKILL);
   ++(leaves ? report_.left : report_.killed);
   return absl::OkStatus();
 }
@@ -84,7 +84,9 @@ absl::Status WorkerTurnover::TakeCounts() {
 
 absl::Status WorkerTurnover::Tick() {
   for (const CountingWorkers::End& end : training_.Pump()) {
-    if (end.exit_code == 0 || end.exit_code == kExitOfSigterm || end.exit_code == kExitIncomplete) continue;
+    // kExitUntrained: the one that evaluated says that others pushed meanwhile, or that samples were missed, which are
+    // counted.
+    if (end.exit_code == 0 || end.exit_code == kExitOfSigterm || end.exit_code == kExitUntrained) continue;
     // SIGTERM ends a process that has not come to look for it.
     if (end.signal != SIGKILL && end.signal != SIGTERM) return absl::InternalError(end.outcome);
   }
@@ -96,15 +98,14 @@ absl::Status WorkerTurnover::Tick() {
   }
   if (RunIsOver()) {
     // Workers that are there still will find that out themselves.
-    if (!training_.running().empty()) return absl::OkStatus();
+    if (!training_.running().empty() || paused_) return absl::OkStatus();
     const uint64_t times_max = 2 * (report_.runs + 1) * kEpochs + 3;
     counts_ = std::async(std::launch::async, [this, times_max] { return training_.Counts(times_max); });
     return absl::OkStatus();
   }
   if (paused_) return absl::OkStatus();
   if (training_.running().empty()) return StartWorker();
-  if (finishing_ || CountingWorkers::Done(state_) < next_turn_) return absl::OkStatus();
-  return TakeTurn();
+  return done() < next_turn_ ? absl::OkStatus() : TakeTurn();
 }
 
 }  // namespace lodestone::chaos

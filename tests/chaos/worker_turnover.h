@@ -5,9 +5,12 @@
 // Single-threaded, as PsCluster.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <future>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,7 +23,7 @@ namespace lodestone::chaos {
 struct TurnoverReport {
   uint64_t runs = 0;    // Runs of kEpochs epochs whose samples were counted: none was missing, none trained twice.
   uint64_t joined = 0;  // Workers that were started,
-  uint64_t left = 0;    // got SIGTERM,
+  uint64_t left = 0;    // got SIGTERM, but for those of Pause,
   uint64_t killed = 0;  // or SIGKILL.
   uint64_t again = 0;   // Leases of ranges that another worker had had before.
 };
@@ -47,9 +50,12 @@ class WorkerTurnover {
   // They are all gone, and nothing is being counted.
   bool idle() const { return training_.running().empty() && !counts_.valid(); }
 
-  // From now on nobody is killed, and no run is begun after the one under way.
+  // From now on workers join, and none leaves or is killed; the run under way, or the next one if there is none, is the
+  // last.
   void Finish() { finishing_ = true; }
   bool finished() const { return finished_; }
+  // Batches of the run under way that are known to be applied.
+  uint64_t done() const { return CountingWorkers::Done(state_); }
 
   const TurnoverReport& report() const { return report_; }
   // "run 3, batch 120 of 1600, 2 workers".
@@ -71,6 +77,7 @@ class WorkerTurnover {
   v1::RangeState state_;    // The newest of the run under way that is known.
   int64_t asked_ms_ = 0;    // When it was asked for.
   uint64_t next_turn_ = 0;  // In batches of the run.
+  std::set<pid_t> told_;    // Those that were told to end.
   uint64_t drawn_ = 0;
   bool paused_ = true;
   bool finishing_ = false;

@@ -82,7 +82,7 @@ class MonitoredCluster {
   }
 
   // Between two questions: there are only two cores for everybody, or fewer. What is said meanwhile is read, so that
-  // nobody waits for that.
+  // psctl does not block on a full pipe.
   void Pause() { run_.Read(20); }
 
   std::string HttpOf(const std::string& name) const { return absl::StrCat("127.0.0.1:", ports_.at(name)); }

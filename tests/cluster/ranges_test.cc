@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +43,10 @@ class RangesRun : public testing::Test {
     std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
     folder_ = absl::StrCat(getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
+  }
+
+  void TearDown() override {
+    if (HasFailure()) std::cout << std::ifstream(absl::StrCat(folder_, "/workers.log")).rdbuf();
   }
 
   // With `spilled`, workers hold a part of the samples on the disk, and go by windows.

@@ -140,7 +140,7 @@ typedef struct lodestone_destination {
 } lodestone_destination;
 
 /* The versions of the shards at which values were read, one per shard; NULL: not known. With them the delay of a push
- * is measured, and so optimizers and statistics that depend on it can be right. */
+ * is measured. Tables whose consistency is async with rate: by_delay divide their learning rate by it. */
 typedef struct lodestone_read_versions {
   const uint64_t* dense;
   const uint64_t* rows;

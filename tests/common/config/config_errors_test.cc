@@ -240,6 +240,9 @@ const std::vector<Broken>& BrokenFiles() {
        "2:39: model.dense.consistency.async.rate: divides learning rates by the delay, which grows with the workers, "
        "and "
        "train.scale_rate by the number of workers once more: set one of them"},
+      {"RateByDelayOfAllTablesAndByWorkers", "train: {scale_rate: sqrt, consistency: {async: {rate: by_delay}}}\n",
+       "1:49: train.consistency.async.rate: divides learning rates by the delay, which grows with the workers, and "
+       "train.scale_rate by the number of workers once more: set one of them"},
       {"FollowersWithoutAFolder", "cluster: {replicas: 2}\n",
        "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took "
        "over "

@@ -122,6 +122,23 @@ TEST_F(ReplicationTest, ACopyThatWasTamperedWithIsFound) {
   }
 }
 
+TEST_F(ReplicationTest, AFollowerDividesTheRateOfLateGradientsAsItsOwnerDoes) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  std::vector<v1::TableSpec> specs = SpecsWith(AllMethods().front(), kDim);
+  for (v1::TableSpec& spec : specs) {
+    spec.set_name("late/" + spec.name());
+    spec.mutable_consistency()->mutable_async()->set_rate(v1::Consistency::Async::BY_DELAY);
+  }
+  Ensure(&a(), specs);
+  for (Sequence sequence = 100; sequence < 120; ++sequence) {
+    RequestBuilder<v1::PushRequest> push = RandomPush(kShards, specs, sequence);
+    for (v1::Part& part : *push.header.mutable_parts()) part.add_read_versions(1);
+    const Pushed pushed = Send(&a(), push).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  ExpectSame(&a(), &b());
+}
+
 // Regression: with workers that train ranges, each of which is a session that ends, copies seemed to differ.
 TEST_F(ReplicationTest, AWorkerWhoseEndIsKnownHereAndForgottenThereMakesNoDifference) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());

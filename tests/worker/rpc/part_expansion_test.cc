@@ -26,6 +26,7 @@ struct Example {
     part->set_more(v1::Part::FOR_SHARD);
     for (const uint32_t shard : {0, 1, 3}) part->add_shards(shard);
     for (const uint32_t rows : {2, 0, 1}) part->add_row_counts(rows);
+    for (int i = 0; i < 3; ++i) part->add_read_versions(UINT64_MAX - i);  // As long as any.
     part = call.mutable_push_pull()->mutable_pull()->add_parts();
     part->set_table(2);
     for (const uint32_t shard : {0, 3}) part->add_shards(shard);
@@ -56,6 +57,8 @@ TEST(ExpandCall, MakesAPartForEachShard) {
     EXPECT_EQ(part.table(), 2);
     EXPECT_EQ(part.more(), v1::Part::FOR_SHARD);
     EXPECT_EQ(part.shards_size() + part.row_counts_size(), 0);
+    ASSERT_EQ(part.read_versions_size(), 1);
+    EXPECT_EQ(part.read_versions(0), UINT64_MAX - i);
   }
   EXPECT_EQ(example.call.push_pull().pull().parts_size(), 2);
   const std::vector<CallPayload::PartSizes>& sizes = example.payload.parts;

@@ -116,7 +116,7 @@ class Cluster:
         of dense tables from where they lie: they must stay unchanged until the call is done.
 
         clock: the step; None: one more than the last. read: the pull that the gradients were computed from, or several:
-        the delay is measured with it.
+        the delay is measured with it, and of tables with `consistency: {async: {rate: by_delay}}` the learning rate goes by it.
 
         Raises InvalidArgument: a gradient has another shape than its table, [shape] or [n, dim]; keys are no whole numbers;
         FailedPrecondition: the cluster is closed, or observes. The call ends with InvalidArgument: a gradient is not
