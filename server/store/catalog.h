@@ -42,7 +42,7 @@ class Catalog {
     std::function<uint64_t()> process_bytes;  // What it takes; null: not known.
     const TimeSource* time = nullptr;
   };
-  // All pointers must outlive the catalog.
+  // What the pointers are to must outlive the last call.
   Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
       : options_(options),
         gate_(gate),

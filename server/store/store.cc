@@ -29,9 +29,9 @@ bool KeepsSettings(const v1::EnsureTablesRequest& request) {
 
 Store::Store(const Options& options)
     : time_(options.time),
+      tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_),
       shards_(options.shards, options.executors, &gate_),
       log_(&gate_, &shards_),
-      tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_),
       timer_(options.time),
       waits_(options.time, &timer_),
       closer_(options.time, &timer_, &gate_, &shards_, &log_, &tables_, &waits_),

@@ -116,10 +116,10 @@ class Store {
 
   // Each synchronises itself.
   ServingGate gate_;
+  Catalog tables_;  // Outlives the shards' parts of its tables.
   ShardSet shards_;
   CommitLog log_;
   Sessions sessions_;
-  Catalog tables_;
   OnDemandTimer timer_;
   StepWaits waits_;
   StepCloser closer_;
