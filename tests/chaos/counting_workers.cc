@@ -12,7 +12,7 @@ namespace lodestone::chaos {
 namespace {
 
 constexpr double kRate = 0.5;
-constexpr uint32_t kPatienceMs = 90'000;  // Of who counts.
+constexpr uint32_t kPatienceMs = 90'000;  // Of the client that reads the weights.
 
 // What the weight of a sample with label 1 is after so many steps, each with 1 / kBatch of its gradient.
 std::vector<double> WeightsAfter(uint64_t steps) {

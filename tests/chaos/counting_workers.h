@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -416,6 +416,7 @@ absl::Status ChaosRun::Mend() {
 absl::Status ChaosRun::Autopsy() {
   doing_ = "autopsy";
   if (!report_.verdict.ok()) return absl::OkStatus();  // It is known already.
+  turnover_.reset();                                   // What is compared is read until it stays as it is.
   clients_.clear();
   recorders_.clear();
   LODESTONE_RETURN_IF_ERROR(Mend());

@@ -77,7 +77,7 @@ class MonitoredCluster {
     if (found.ok()) servers_ = *found;
   }
   ~MonitoredCluster() {
-    run_.Signal(SIGKILL);  // Nobody wants to know what these days of training came to.
+    run_.Signal(SIGKILL);  // Without an evaluation, which no test here looks at.
     run_.WaitForEnd();
   }
 

@@ -96,9 +96,12 @@ TEST_F(SessionsTest, ASessionThatWasForgottenIsNotTakenOverFromAnotherPs) {
 
 TEST_F(SessionsTest, TheSessionOfAWorkerThatHasEndedIsNotOpenedAgain) {
   const Incarnation worker = Joined();
+  EXPECT_FALSE(sessions_.IsOver(worker)) << "it may come yet";
   ASSERT_TRUE(Open(worker).ok());
+  EXPECT_FALSE(sessions_.IsOver(worker));
   EXPECT_TRUE(sessions_.End(worker));
   EXPECT_FALSE(sessions_.End(worker));
+  EXPECT_TRUE(sessions_.IsOver(worker));
   EXPECT_TRUE(absl::IsFailedPrecondition(Open(worker)));
   EXPECT_TRUE(absl::IsFailedPrecondition(sessions_.Push(worker, 1, 1, now_ms_)));
   EXPECT_FALSE(sessions_.Adopt(worker, now_ms_));

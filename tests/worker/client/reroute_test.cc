@@ -535,11 +535,16 @@ void SetAllScalars(google::protobuf::Message* message) {
   }
 }
 
-TEST(SplitPush, TheVersionsThatValuesWereReadAtGoWithTheirShards) {
+// Of three servers, with these owners of its shards.
+ShardMap MapOf(const std::vector<uint32_t>& owners) {
   v1::RouteResponse route;
-  for (int server = 0; server < 2; ++server) route.add_servers()->set_address("x:1");
-  for (const uint32_t owner : {0, 1, 0}) route.add_owners(owner);
-  const ShardMap map = *ShardMap::FromProto(route);
+  for (int server = 0; server < 3; ++server) route.add_servers()->set_address("x:1");
+  route.mutable_owners()->Add(owners.begin(), owners.end());
+  return *ShardMap::FromProto(route);
+}
+
+TEST(SplitPush, TheVersionsThatValuesWereReadAtGoWithTheirShards) {
+  const ShardMap map = MapOf({0, 1, 0});
   ServerChannel::Request request{.what = "push"};
   v1::Part& part = *request.call.mutable_push()->add_parts();
   for (const uint32_t shard : {0, 1, 2}) {
@@ -561,10 +566,7 @@ TEST(SplitPush, TheVersionsThatValuesWereReadAtGoWithTheirShards) {
 }
 
 TEST(SplitPush, KeepsEveryFieldOfTheHeader) {
-  v1::RouteResponse route;
-  for (int server = 0; server < 3; ++server) route.add_servers()->set_address("x:1");
-  for (const uint32_t owner : {0, 2, 1}) route.add_owners(owner);
-  const ShardMap map = *ShardMap::FromProto(route);
+  const ShardMap map = MapOf({0, 2, 1});
   ServerChannel::Request request{.what = "push"};
   v1::PushRequest& push = *request.call.mutable_push();
   SetAllScalars(&push);
