@@ -31,8 +31,8 @@ void RowCopy::OnAnchor(ShardId shard) {
 }
 
 void RowCopy::OnRows(const RowsOfShard& update) {
-  if (update.table != table_ || update.shard >= shards_.size()) return;
   MutexLock lock(&mu_);
+  if (update.table != table_ || update.shard >= shards_.size()) return;
   ShardState& shard = shards_[update.shard];
   if (shard.rows.empty()) return;
   ByteView evicted = update.evicted, keys = update.keys, values = update.values;
