@@ -42,6 +42,7 @@ LeaseClient::Options CoordinatorClient::LeaseOptions(bool coordinator_is_fixed) 
   options.join.set_role(v1::ROLE_SERVER);
   options.join.set_address(options_.address);
   options.join.set_local_socket(options_.local_socket);
+  options.join.set_zone(options_.zone);
   options.join.set_index_plus_one(options_.index + 1);
   options.join.set_cluster(options_.cluster);
   options.join.set_shards(options_.shards);

@@ -31,6 +31,7 @@ class CoordinatorClient {
     uint32_t index = 0;
     std::string address;       // Where others reach this ps.
     std::string local_socket;  // Where those of its machine do; empty: nowhere else.
+    std::string zone;          // server.zone.
     std::string cluster;
     uint32_t shards = 1;
     uint32_t servers = 1;

@@ -248,6 +248,7 @@ void ServerProcess::StartMember() {
   options.index = identity_.index;
   options.address = identity_.address;
   options.local_socket = local_socket_;
+  options.zone = config_.server().zone();
   options.cluster = config_.cluster().name();
   options.shards = config_.cluster().shards();
   options.servers = config_.cluster().servers();

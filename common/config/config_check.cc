@@ -23,6 +23,8 @@ namespace {
 // Of a field's vector, as of model.embedding_dim.
 constexpr uint32_t kFieldDimMax = 4096;
 
+constexpr size_t kZoneBytesMax = 64;
+
 using Problems = std::vector<ConfigProblem>;
 
 // An address to connect to.
@@ -77,6 +79,9 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
   if (config.server().index() >= cluster.servers()) {
     problems->push_back({"server.index", absl::StrCat(config.server().index(), " is out of range: cluster.servers is ",
                                                       cluster.servers(), " and the first server is 0")});
+  }
+  if (config.server().zone().size() > kZoneBytesMax) {
+    problems->push_back({"server.zone", absl::StrCat("must be at most ", kZoneBytesMax, " bytes long")});
   }
   if (config.worker().has_index() && config.worker().index() >= cluster.workers()) {
     problems->push_back({"worker.index", absl::StrCat(config.worker().index(), " is out of range: cluster.workers is ",

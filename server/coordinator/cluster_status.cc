@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/coordinator/unserved_shards.h"
+#include "server/coordinator/zones.h"
 
 namespace lodestone::server {
 namespace {
@@ -70,6 +71,7 @@ v1::MemberStatus StatusOf(const MemberTable& members, const MemberPlace& place) 
   status.set_left(place.left);
   FillStages(members, place, &status);
   if (place.role == v1::ROLE_SERVER) {
+    status.set_zone(place.zone);
     *status.mutable_server() = place.server;
   } else {
     *status.mutable_progress() = place.progress;
@@ -138,6 +140,7 @@ v1::ClusterStatus ClusterStatusOf(const ClusterOptions& options, const MemberTab
     if (place.incarnation != 0) *status.add_workers() = StatusOf(members, place);
   }
   for (std::string& line : UnservedLines(options, members, shards)) status.add_unserved(std::move(line));
+  for (std::string& line : OneZoneLines(options, members, shards)) status.add_one_zone(std::move(line));
   return status;
 }
 

@@ -1,4 +1,4 @@
-// The choice of followers: the server that owns and follows the fewest shards.
+// The choice of followers: of another zone than the owner, the server that owns and follows the fewest shards.
 //
 // Thread safety: a pure function.
 #pragma once
@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/coordinator/member_table.h"
+
 namespace lodestone::server {
 
 // Finds a live follower for each shard that has none, or one that is dead; one that is dead and in sync has not been
-// taken out yet, and stays. `draining`, which may be empty, are chosen only where there is no other. `followers` has
-// indices plus one, 0 for none. Returns whether one is new.
-bool ChooseFollowers(const std::vector<uint32_t>& owners, const std::vector<bool>& alive,
-                     const std::vector<bool>& draining, const std::vector<bool>& in_sync,
-                     std::vector<uint32_t>* followers);
+// taken out yet, and stays. `draining`, by server or empty, are chosen only where there is no other, and servers of the
+// owner's zone only where others drain. `followers` has indices plus one, 0 for none. Returns whether one is new.
+bool ChooseFollowers(const MemberTable& members, const std::vector<uint32_t>& owners, const std::vector<bool>& draining,
+                     const std::vector<bool>& in_sync, std::vector<uint32_t>* followers);
 
 }  // namespace lodestone::server

@@ -26,6 +26,7 @@ struct MemberPlace {
   std::vector<uint64_t> former_tokens;  // Servers: of those that had the place, or its holder's folder, before.
   std::string address;
   std::string local_socket;
+  std::string zone;  // Servers: server.zone; empty: it names none.
   std::string peer;
   std::optional<v1::ServerData> data;  // Servers: as it said in Join.
   int64_t last_contact_ms = 0;

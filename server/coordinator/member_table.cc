@@ -131,9 +131,10 @@ absl::Status MemberTable::CheckJoin(const v1::JoinRequest& request) const {
   if (request.role() != v1::ROLE_SERVER && request.role() != v1::ROLE_WORKER) {
     return absl::InvalidArgumentError("who joins must say whether it is a server or a worker (role)");
   }
-  if (std::max({request.peer().size(), request.address().size(), request.launch().size()}) > kReportTextBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("peer, address and launch (worker.launch) must be at most ", kReportTextBytesMax, " bytes long"));
+  if (std::max({request.peer().size(), request.address().size(), request.launch().size(), request.zone().size()}) >
+      kReportTextBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("peer, address, launch (worker.launch) and zone (server.zone) must ",
+                                                   "be at most ", kReportTextBytesMax, " bytes long"));
   }
   if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
   if (request.cluster() != options_.cluster) {
@@ -260,6 +261,7 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   next.token = request.token();
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
   next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
+  next.zone = request.role() == v1::ROLE_SERVER ? request.zone() : "";
   next.peer = request.peer();
   if (request.has_data()) {
     next.data = request.data();
@@ -404,6 +406,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       saved->mutable_former_tokens()->Add(place.former_tokens.begin(), place.former_tokens.end());
       saved->set_address(place.address);
       saved->set_local_socket(place.local_socket);
+      saved->set_zone(place.zone);
       saved->set_peer(place.peer);
       if (place.data.has_value()) *saved->mutable_data() = *place.data;
       saved->set_left(place.left);
@@ -425,6 +428,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   place->former_tokens.assign(state.former_tokens().begin(), state.former_tokens().end());
   place->address = state.address();
   place->local_socket = state.local_socket();
+  place->zone = state.zone();
   place->peer = state.peer();
   if (state.has_data()) place->data = state.data();
   place->left = state.left();

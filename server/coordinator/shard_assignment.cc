@@ -12,6 +12,7 @@
 #include "common/wire/shard_map.h"
 #include "server/coordinator/follower_choice.h"
 #include "server/coordinator/shard_route.h"
+#include "server/coordinator/zones.h"
 
 namespace lodestone::server {
 namespace {
@@ -53,8 +54,17 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   if (was_mapped && start.new_process) FindLost(server, start.former);
   if (was_mapped) JudgeEqual(server, start);
   if (start.new_process) FollowEqual(server);
+  if (!was_mapped && epoch_ == 0) PartZones();
   NewEpoch();
   AssignFollowers();
+}
+
+void ShardAssignment::PartZones() {
+  const MemberPlaces& servers = members_.servers();
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t follower = followers_[shard];
+    if (follower > 0 && ShareZone(servers[owners_[shard]], servers[follower - 1])) followers_[shard] = 0;
+  }
 }
 
 void ShardAssignment::FollowEqual(const MemberPlace& server) {
@@ -354,9 +364,7 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
 
 void ShardAssignment::AssignFollowers() {
   if (!mapped_ || !options_.replicated()) return;
-  std::vector<bool> alive(members_.servers().size());
-  for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
-  if (!ChooseFollowers(owners_, alive, draining_, in_sync_, &followers_)) return;
+  if (!ChooseFollowers(members_, owners_, draining_, in_sync_, &followers_)) return;
   learners_.RemoveFollowers(followers_);
   NewEpoch();
 }

@@ -120,6 +120,7 @@ class ShardAssignment {
   void SetLearner(ShardId shard, std::optional<uint32_t> server);
   // Servers that are to follow nothing where others can.
   void SetDraining(const std::vector<bool>& draining) { draining_ = draining; }
+  bool IsDraining(uint32_t server) const { return !draining_.empty() && draining_[server]; }
   // Asks their owners to give shards up, or not to. REQUIRES: their followers are in sync.
   void AskToGiveUp(const std::vector<ShardId>& shards);
   void AskToKeep(ShardId shard);
@@ -165,6 +166,8 @@ class ShardAssignment {
   void FindAllLost();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
+  // Leaves followers of their owner's zone out of the first map, where nobody has a copy yet.
+  void PartZones();
   // What the join of `server` means for equal copies: it may bring one back, or need one.
   void JudgeEqual(const MemberPlace& server, const Start& start);
   // Makes a server that begins the follower of the shards of which it has equal copies, so that it brings them back:

@@ -12,6 +12,7 @@
 #include "server/coordinator/cluster_options.h"
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/shard_assignment.h"
+#include "server/coordinator/zones.h"
 
 namespace lodestone::server {
 namespace {
@@ -26,6 +27,18 @@ ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members
 bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
 
 bool ShardMoves::Learns(uint32_t server, ShardId shard) const { return shards_.learners()[shard] == server + 1; }
+
+bool ShardMoves::SharesZone(uint32_t server, ShardId shard) const {
+  return ShareZone(members_.servers()[server], members_.servers()[shards_.owners()[shard]]);
+}
+
+bool ShardMoves::AnySharesZone() const {
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t follower = shards_.followers()[shard];
+    if (follower > 0 && SharesZone(follower - 1, shard)) return true;
+  }
+  return false;
+}
 
 bool ShardMoves::Lives(uint32_t server) const {
   const MemberPlace& place = members_.servers()[server];
@@ -217,7 +230,10 @@ void ShardMoves::Advance() {
   const bool drains = std::find(draining.begin(), draining.end(), true) != draining.end();
   shards_.SetDraining(draining);
   plan_.PlanDrains(shards_.owners(), shards_.followers(), Living());
-  if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers()) return;
+  if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers() &&
+      !AnySharesZone()) {
+    return;
+  }
   DropEndedLearners();
   HandOverReady();
   BeginLearners();
@@ -233,7 +249,8 @@ void ShardMoves::DropEndedLearners() {
     // The plan was given up, or changed, while a copy was made; or nobody is there to learn from.
     const uint32_t follower = shards_.followers()[shard];
     const bool relieves = !target.has_value() && !plan_.IsDraining(learner - 1) && follower > 0 &&
-                          (plan_.IsDraining(follower - 1) || plan_.levels_followers());
+                          (plan_.IsDraining(follower - 1) || plan_.levels_followers() ||
+                           (SharesZone(follower - 1, shard) && !SharesZone(learner - 1, shard)));
     if ((target != learner - 1 && !relieves) || shards_.IsUnserved(shard)) shards_.SetLearner(shard, std::nullopt);
   }
 }
@@ -256,15 +273,21 @@ std::vector<ShardMoves::NewFollower> ShardMoves::NewFollowers() const {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const uint32_t follower = follower_of(shard);
     if (follower == 0 || shards_.learners()[shard] > 0 || plan_.TargetOf(shard).has_value()) continue;
-    const bool drains = plan_.IsDraining(follower - 1);
-    if (!drains && !levels) continue;
+    const bool drains = plan_.IsDraining(follower - 1), shares_zone = SharesZone(follower - 1, shard);
+    if (!drains && !levels && !shares_zone) continue;
     std::optional<uint32_t> best;
+    const auto rank = [&](uint32_t server) { return std::pair(SharesZone(server, shard), held[server]); };
     for (uint32_t server = 0; server < options_.servers; ++server) {
       if (server == shards_.owners()[shard] || server == follower - 1 || !takes[server]) continue;
-      if (!best.has_value() || held[server] < held[*best]) best = server;
+      if (!best.has_value() || rank(server) < rank(*best)) best = server;
     }
-    // Each change of levelling brings two numbers nearer to each other, so that it ends.
-    if (!drains && (!best.has_value() || held[*best] + 1 >= held[follower - 1])) continue;
+    if (!drains) {
+      // Each change parts copies that share a zone, or else brings two numbers nearer to each other, so that they end.
+      const bool parts = best.has_value() && shares_zone && !SharesZone(*best, shard);
+      const bool nearer =
+          best.has_value() && levels && SharesZone(*best, shard) == shares_zone && held[*best] + 1 < held[follower - 1];
+      if (!parts && !nearer) continue;
+    }
     changes.push_back({shard, best});
     if (!best.has_value()) continue;
     --held[follower - 1];

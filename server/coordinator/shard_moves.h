@@ -8,8 +8,8 @@
 //
 // With replicas, the server that is to own a shard learns it beside its follower, takes the follower's place, and is
 // made the owner; the former owner follows then. A shard that is to move to its follower needs no copy. Those that a
-// draining server follows get another follower in the same way, and after Move with `level` those of servers that hold
-// more copies than others.
+// draining server follows get another follower in the same way, those whose follower is of their owner's zone one of
+// another zone as soon as one is there, and after Move with `level` those of servers that hold more copies than others.
 //
 // Not thread-safe: belongs to the Membership. Memory is bounded by the configured numbers of shards and servers.
 #pragma once
@@ -75,6 +75,10 @@ class ShardMoves {
   uint32_t Cancel(const v1::MoveRequest& request);
   bool Follows(uint32_t server, ShardId shard) const;
   bool Learns(uint32_t server, ShardId shard) const;
+  // Whether the server is of the zone of the shard's owner.
+  bool SharesZone(uint32_t server, ShardId shard) const;
+  // Whether the follower of any shard does.
+  bool AnySharesZone() const;
   // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
   void DropEnded();
   // Makes those that were given up their followers', and asks owners to give up what is ready.
@@ -84,8 +88,8 @@ class ShardMoves {
   // The same two with replicas.
   void DropEndedLearners();
   void BeginLearners();
-  // The shards that are to have another follower, as theirs drains or holds more copies than others, and who that is
-  // to be; nullopt: nobody is there who could. Without those that have a learner.
+  // The shards that are to have another follower, as theirs drains, is of their owner's zone or holds more copies than
+  // others, and who that is to be; nullopt: nobody is there who could. Without those that have a learner.
   struct NewFollower {
     ShardId shard = 0;
     std::optional<uint32_t> server;

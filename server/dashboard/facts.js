@@ -133,6 +133,7 @@ function problemsOf(status, waits) {
   const problems = [];
   const add = (level, what, text, to) => problems.push({level, what, text, to});
   for (const line of (status.cluster && status.cluster.unserved) || []) add('bad', 'not served', line, 'servers');
+  for (const line of (status.cluster && status.cluster.one_zone) || []) add('warn', 'copies in one zone', line, 'servers');
   serverProblems(status, add);
   storageProblems(status, add);
   if (status.cluster) memberProblems(status, add);

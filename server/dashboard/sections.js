@@ -131,6 +131,7 @@ function makeServersTable(known) {
   const progress = (row) => row.server || {};
   const isSelf = (row) => num(row.index) === num((known.status.server || {}).index);
   const replicated = {shown: () => num(((known.status || {}).cluster || {}).replicas) > 1};
+  const zoned = {shown: () => (((known.status || {}).cluster || {}).servers || []).some((row) => row.zone)};
   return new Table(byId('servers-table'), {
     caption: 'Servers',
     rowsMax: MEMBERS_SHOWN_MAX,
@@ -146,6 +147,7 @@ function makeServersTable(known) {
         ...countColumn('lag', (row) => progress(row).lag_records, 'Updates not confirmed by its followers'),
         ...replicated
       },
+      {...textColumn('zone', (row) => row.zone || ''), ...zoned},
       bytesColumn('memory', (row) => progress(row).resident_bytes, 'Resident memory of the process'),
       bytesColumn('tables', (row) => progress(row).table_bytes),
       countColumn('rows', (row) => progress(row).rows),

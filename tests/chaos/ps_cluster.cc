@@ -88,6 +88,7 @@ absl::Status PsCluster::Start(uint32_t server) {
   std::vector<std::string> sets = options_.sets;
   sets.push_back(absl::StrCat("server.index=", server));
   if (!options_.data_dir.empty()) sets.push_back(absl::StrCat("server.data_dir=", DataDirOf(server)));
+  if (!options_.zones.empty()) sets.push_back(absl::StrCat("server.zone=", options_.zones[server]));
   sets.push_back("server.listen=127.0.0.1:0");
   sets.push_back(absl::StrCat("server.advertise=", ProxyOf(server)->address()));
   for (const std::string& set : sets) {

@@ -35,7 +35,8 @@ class PsCluster {
     std::string data_dir;    // server.data_dir; empty: they keep nothing.
     bool own_disks = false;  // Each has its own folder in data_dir instead, with all that is its.
     uint32_t servers = 2;
-    std::vector<std::string> sets;  // Further settings of the ps, "a.b=VALUE".
+    std::vector<std::string> sets;   // Further settings of the ps, "a.b=VALUE".
+    std::vector<std::string> zones;  // server.zone, by server; empty: none.
   };
   static absl::StatusOr<std::unique_ptr<PsCluster>> Create(Options options);
   ~PsCluster();

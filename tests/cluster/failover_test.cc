@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/pushing_fixture.h"
 
@@ -81,6 +82,38 @@ TEST_F(FailoverTest, APsThatWasFrozenForLongerThanItsLeaseAcknowledgesNothingAft
   ExpectExact();
   ExpectReplicasEqual();
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+// Ps 0 and 1 are in one zone, ps 2 and 3 in another.
+class ZonesTest : public PushingFixture {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/4, {"coordinator.lease_ms=2000"}, /*own_disks=*/true,
+                                         /*replicas=*/2, {"east", "east", "west", "west"}));
+    ASSERT_NO_FATAL_FAILURE(AwaitAllInSync());
+    ASSERT_NO_FATAL_FAILURE(StartPushing());
+  }
+};
+
+TEST_F(ZonesTest, AWholeZoneMayDieForGoodAndItsCopiesComeBackToAnotherMachineThere) {
+  ASSERT_TRUE(AwaitPushes(100));
+  EXPECT_EQ(StatusOf(0).cluster().one_zone_size(), 0);
+  cluster_->Kill(2);
+  cluster_->Kill(3);
+  ASSERT_TRUE(AwaitPushes(100)) << "the other zone has a copy of every shard";
+  ASSERT_TRUE(cluster_->DeleteDisk(2).ok());
+  ASSERT_TRUE(cluster_->DeleteDisk(3).ok());
+  ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().one_zone_size() == 1 && AllInSync(); }));
+  EXPECT_THAT(StatusOf(0).cluster().one_zone(0), testing::HasSubstr("zone east has both copies of 16 shards"));
+  ASSERT_TRUE(cluster_->Start(2).ok());
+  ASSERT_TRUE(Await([this] {
+    return cluster_->Serves(2) && StatusOf(0).cluster().one_zone_size() == 0 && AllInSync();
+  })) << StatusOf(0).cluster().DebugString();
+  // So that the zone that was left may die now, but for the coordinator.
+  ASSERT_TRUE(AwaitPushes(100));
+  cluster_->Kill(1);
+  ASSERT_TRUE(AwaitPushes(100));
+  ExpectExact();
 }
 
 // Two ps, and an acknowledgement wants both.

@@ -27,7 +27,8 @@ v1::TableSpec OnesSpec(const std::string& name) {
 
 }  // namespace
 
-void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks, uint32_t replicas) {
+void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks, uint32_t replicas,
+                                   std::vector<std::string> zones) {
   chaos::PsCluster::Options options;
   options.ps_binary = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/server/ps");
   options.folder =
@@ -37,6 +38,7 @@ void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> se
   options.own_disks = own_disks;
   options.servers = servers;
   options.sets = std::move(sets);
+  options.zones = std::move(zones);
   options.sets.push_back(absl::StrCat("cluster.replicas=", replicas));
   auto cluster = chaos::PsCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();

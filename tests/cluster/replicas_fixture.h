@@ -23,8 +23,9 @@ class ReplicasFixture : public testing::Test {
   static constexpr uint32_t kShards = 16;
   static constexpr uint64_t kElements = 1000;
 
-  // Starts so many ps with cluster.replicas and `sets`. `own_disks`: as PsCluster::Options.
-  void StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks = false, uint32_t replicas = 2);
+  // Starts so many ps with cluster.replicas and `sets`. `own_disks`, `zones`: as PsCluster::Options.
+  void StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks = false, uint32_t replicas = 2,
+                    std::vector<std::string> zones = {});
 
   // Tables of zeros whose pushes are added up: of kElements, and with rows of one value.
   static v1::TableSpec DenseOnes();

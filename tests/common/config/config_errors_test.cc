@@ -195,6 +195,8 @@ const std::vector<Broken>& BrokenFiles() {
        "3:3: server.index: 2 is out of range: cluster.servers is 2 and the first server is 0"},
       {"WorkerIndexBeyondCluster", "worker:\n  index: 7\n",
        "2:3: worker.index: 7 is out of range: cluster.workers is 2 and the first worker is 0"},
+      {"LongZone", "server:\n  zone: " + std::string(65, 'z') + "\n",
+       "2:3: server.zone: must be at most 64 bytes long"},
       {"EmptyClusterName", "cluster:\n  name: \"\"\n", "2:3: cluster.name: must not be empty"},
       {"ListenWithoutPort", "server:\n  listen: localhost\n",
        "2:3: server.listen: `localhost` is not host:port: it has no port"},

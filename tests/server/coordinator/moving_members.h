@@ -2,9 +2,12 @@
 // ways of planning moves and of carrying them out as owners and followers do.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,7 +25,10 @@ inline constexpr uint32_t kMoveServers = 3;
 // Shard s is server s mod 3's.
 class MovingMembers : public ::testing::Test {
  protected:
-  explicit MovingMembers(const RebalanceOptions& rebalance = {}, uint32_t replicas = 1) : rebalance_(rebalance) {
+  using Zones = std::array<std::string, kMoveServers>;  // By server.
+
+  explicit MovingMembers(const RebalanceOptions& rebalance = {}, uint32_t replicas = 1, const Zones& zones = {})
+      : rebalance_(rebalance), zones_(zones) {
     members_ = std::make_unique<Membership>(Options(replicas));
     for (uint32_t server = 0; server < kMoveServers; ++server) Join(server);
   }
@@ -35,6 +41,7 @@ class MovingMembers : public ::testing::Test {
   }
   void Join(uint32_t server, bool shared = false) {
     v1::JoinRequest request = ServerJoin(server, kMoveShards);
+    request.set_zone(zones_[server]);
     request.set_token(10 * (server + 1) + ++joins_);
     request.mutable_data()->set_folder(70 + server);
     request.mutable_data()->set_shared(shared);
@@ -119,11 +126,52 @@ class MovingMembers : public ::testing::Test {
   const std::vector<uint32_t>& Followers() const { return members_->shards().followers(); }
 
   const RebalanceOptions rebalance_;
+  Zones zones_;  // That servers join with.
   ManualTime time_;
   std::unique_ptr<Membership> members_;
   Incarnation lives_[kMoveServers] = {};
   bool knows_learners_ = true;  // Servers that join.
   uint64_t joins_ = 0;
+};
+
+// Shard s is server s mod 3's, and all followers are in sync.
+class ReplicatedMovingMembers : public MovingMembers {
+ protected:
+  explicit ReplicatedMovingMembers(const RebalanceOptions& rebalance = {}, const Zones& zones = {})
+      : MovingMembers(rebalance, /*replicas=*/2, zones) {
+    SyncFollowers();
+  }
+
+  void SyncFollowers() {
+    for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+      if (Followers()[shard] == 0) continue;
+      EXPECT_TRUE(ReportInSync(shard)) << shard;
+    }
+  }
+  const std::vector<uint32_t>& Learners() const { return members_->shards().learners(); }
+  bool InSync(ShardId shard) const { return members_->shards().in_sync()[shard]; }
+  // The server that neither owns nor follows the shard.
+  uint32_t Third(ShardId shard) const { return 3 - Owners()[shard] - (Followers()[shard] - 1); }
+  bool LearnerHasAll(ShardId shard) { return Report(shard, lives_[Learners()[shard] - 1], true); }
+  // All copies that are being made get in sync, and owners give up what they are asked to, until nothing changes.
+  void FinishAll() {
+    for (uint64_t epoch = 0; epoch != members_->shards().epoch();) {
+      epoch = members_->shards().epoch();
+      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+        if (Learners()[shard] == 0) continue;
+        EXPECT_TRUE(LearnerHasAll(shard));
+      }
+      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+        if (Handover(shard) == 0) continue;
+        EXPECT_TRUE(GiveUp(shard));
+      }
+      SyncFollowers();
+    }
+  }
+  uint32_t HeldBy(uint32_t server) const {
+    return static_cast<uint32_t>(std::count(Owners().begin(), Owners().end(), server) +
+                                 std::count(Followers().begin(), Followers().end(), server + 1));
+  }
 };
 
 }  // namespace lodestone::server

@@ -17,44 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Shard s is server s mod 3's, and all followers are in sync.
-class ReplicatedMovesTest : public MovingMembers {
- protected:
-  explicit ReplicatedMovesTest(const RebalanceOptions& rebalance = {}) : MovingMembers(rebalance, /*replicas=*/2) {
-    SyncFollowers();
-  }
-
-  void SyncFollowers() {
-    for (ShardId shard = 0; shard < kMoveShards; ++shard) {
-      if (Followers()[shard] == 0) continue;
-      EXPECT_TRUE(ReportInSync(shard)) << shard;
-    }
-  }
-  const std::vector<uint32_t>& Learners() const { return members_->shards().learners(); }
-  bool InSync(ShardId shard) const { return members_->shards().in_sync()[shard]; }
-  // The server that neither owns nor follows the shard.
-  uint32_t Third(ShardId shard) const { return 3 - Owners()[shard] - (Followers()[shard] - 1); }
-  bool LearnerHasAll(ShardId shard) { return Report(shard, lives_[Learners()[shard] - 1], true); }
-  // All copies that are being made get in sync, and owners give up what they are asked to, until nothing changes.
-  void FinishAll() {
-    for (uint64_t epoch = 0; epoch != members_->shards().epoch();) {
-      epoch = members_->shards().epoch();
-      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
-        if (Learners()[shard] == 0) continue;
-        EXPECT_TRUE(LearnerHasAll(shard));
-      }
-      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
-        if (Handover(shard) == 0) continue;
-        EXPECT_TRUE(GiveUp(shard));
-      }
-      SyncFollowers();
-    }
-  }
-  uint32_t HeldBy(uint32_t server) const {
-    return static_cast<uint32_t>(std::count(Owners().begin(), Owners().end(), server) +
-                                 std::count(Followers().begin(), Followers().end(), server + 1));
-  }
-};
+using ReplicatedMovesTest = ReplicatedMovingMembers;
 
 TEST_F(ReplicatedMovesTest, TheNewOwnerLearnsFirstThenFollowsInThePlaceOfTheFollowerAndTheFormerOwnerFollowsIt) {
   const uint32_t third = Third(0), follower = Followers()[0];

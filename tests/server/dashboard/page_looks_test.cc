@@ -321,6 +321,18 @@ TEST_F(PageLooks, ShardsOfAServerThatHasLeftNeedAttention) {
   EXPECT_THAT(Texts("#problems li"), ElementsAre("✓ Nothing"));
 }
 
+TEST_F(PageLooks, ServersSayTheirZonesWhereThereAreAnyAndBothCopiesInOneAreAWarning) {
+  PageCase page = MakePageCase("training", NowMs());
+  Show(page);
+  EXPECT_THAT(Texts("#servers-table th"), Not(Contains("zone")));
+  page.status.mutable_cluster()->mutable_servers(0)->set_zone("rack-b");
+  page.status.mutable_cluster()->add_one_zone("zone rack-b has both copies of 3 shards");
+  Show(page);
+  EXPECT_THAT(Texts("#servers-table th"), Contains("zone"));
+  EXPECT_THAT(Texts("#servers-table td"), Contains("rack-b"));
+  EXPECT_THAT(Texts("#problems li"), Contains("▲ copies in one zone: zone rack-b has both copies of 3 shards"));
+}
+
 TEST_F(PageLooks, ShardsThatWaitForAnOperatorComeFirstInRedWithWhatIsToBeDone) {
   PageCase page = MakePageCase("training", NowMs());
   const std::string line =

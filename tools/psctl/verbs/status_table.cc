@@ -210,6 +210,8 @@ std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
 Rows ServerRows(const v1::ClusterStatus& cluster) {
   Rows rows = {{"index", "peer", "state", "last contact", "shards", "follows", "pushes/s", "pulls/s", "refused", "rows",
                 "tables", "resident", "lag"}};
+  const bool zones = absl::c_any_of(cluster.servers(), [](const v1::MemberStatus& one) { return !one.zone().empty(); });
+  if (zones) rows[0].push_back("zone");
   for (const v1::MemberStatus& member : cluster.servers()) {
     const v1::ServerProgress& server = member.server();
     rows.push_back({absl::StrCat(member.index()), member.peer(), StateOf(member),
@@ -218,6 +220,7 @@ Rows ServerRows(const v1::ClusterStatus& cluster) {
                     RateText(server.pulls_per_second()), Counted(server.pushes_refused(), Style::kWarning),
                     WithThousands(server.rows()), WithUnit(server.table_bytes()), WithUnit(server.resident_bytes()),
                     WithThousands(server.lag_records())});
+    if (zones) rows.back().push_back(member.zone());
   }
   return rows;
 }
@@ -290,6 +293,9 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     }
     for (const std::string& line : cluster.unserved()) {
       absl::StrAppend(&text, paint(Style::kBad, Printable(absl::StrCat("NOT SERVED: ", line))), "\n");
+    }
+    for (const std::string& line : cluster.one_zone()) {
+      absl::StrAppend(&text, paint(Style::kWarning, Printable(line)), "\n");
     }
     if (!cluster.rebalance().empty()) {
       absl::StrAppend(&text, Printable(absl::StrCat("rebalance: auto, ", cluster.rebalance())), "\n");

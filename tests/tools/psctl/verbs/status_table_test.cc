@@ -6,6 +6,7 @@
 namespace lodestone::psctl {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -177,6 +178,17 @@ TEST(StatusText, SaysInOneRedLineWhatIsToBeDoneAboutShardsThatWaitForAnOperator)
   status.mutable_cluster()->add_unserved(line);
   EXPECT_THAT(StatusText(status), HasSubstr("\nNOT SERVED: " + line + "\n"));
   EXPECT_THAT(StatusText(status, Painter(true)), HasSubstr("\n\x1b[31mNOT SERVED: " + line + "\x1b[0m\n"));
+}
+
+TEST(StatusText, NamesZonesWhereThereAreAnyAndThoseThatHaveBothCopies) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* const server = status.mutable_cluster()->add_servers();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("zone")));
+  server->set_zone("rack-b");
+  status.mutable_cluster()->add_one_zone("zone rack-b has both copies of 3 shards: no ps of another zone is there");
+  EXPECT_THAT(StatusText(status), HasSubstr("\nzone rack-b has both copies of 3 shards"));
+  EXPECT_THAT(StatusText(status), ContainsRegex("lag +zone\n"));
+  EXPECT_THAT(StatusText(status), ContainsRegex(" rack-b\n"));
 }
 
 TEST(StatusText, SaysWhatTheCoordinatorMovesOfItselfAndWhatIsHot) {
