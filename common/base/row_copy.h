@@ -35,10 +35,10 @@ inline void PrefetchRow(const void* row, size_t bytes) {
   constexpr size_t kCacheLine = 64;
   constexpr size_t kBytesMax = 512;
   constexpr int kForWriting = use == RowUse::kWrite ? 1 : 0;
-  const auto* const begin = static_cast<const uint8_t*>(row);
-  __builtin_prefetch(begin, kForWriting);
+  const auto begin = reinterpret_cast<uintptr_t>(row);  // Of any address: null, which no pointer may be added to, too.
+  __builtin_prefetch(row, kForWriting);
   for (size_t at = kCacheLine; at < std::min(bytes, kBytesMax); at += kCacheLine) {
-    __builtin_prefetch(begin + at, kForWriting);
+    __builtin_prefetch(reinterpret_cast<const void*>(begin + at), kForWriting);
   }
 }
 
