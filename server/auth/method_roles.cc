@@ -35,6 +35,7 @@ const absl::flat_hash_map<absl::string_view, MethodRole>& Methods() {
       {"/lodestone.v1.Admin/History", kRead},
       {"/lodestone.v1.Admin/Checkpoint", kOperate},
       {"/lodestone.v1.Admin/Rollback", kOperate},
+      {"/lodestone.v1.Admin/SetTable", kOperate},
       {"/lodestone.v1.Admin/VerifyReplicas", kOperate},
       {"/lodestone.v1.Admin/Promote", kOperate},
       {"/lodestone.v1.Admin/AcceptLoss", kOperate},

@@ -22,6 +22,11 @@ grpc::ServerUnaryReactor* End(grpc::ServerUnaryReactor* reactor, const absl::Sta
   return reactor;
 }
 
+template <typename Request>
+std::string NameOfPs(const Request& request) {
+  return absl::StrCat("ps ", request.server());
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
@@ -141,11 +146,11 @@ grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerConte
 
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AdminService::Decide(
-    grpc::CallbackServerContext* context, const char* method,
+    grpc::CallbackServerContext* context, const char* method, std::string what,
     const std::function<void(const Request&, std::function<void(absl::StatusOr<Response>)>)>& decide,
     const Request& request, Response* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  Note note = NoteOf(*context, method, absl::StrCat("ps ", request.server()));
+  Note note = NoteOf(*context, method, std::move(what));
   if (decide == nullptr) return End(reactor, absl::UnavailableError("this ps serves no coordinator"), note);
   decide(request, [reactor, response, note = std::move(note)](absl::StatusOr<Response> done) {
     if (done.ok()) *response = *done;
@@ -156,23 +161,30 @@ grpc::ServerUnaryReactor* AdminService::Decide(
 
 grpc::ServerUnaryReactor* AdminService::Promote(grpc::CallbackServerContext* context, const v1::PromoteRequest* request,
                                                 v1::PromoteResponse* response) {
-  return Decide(context, "/lodestone.v1.Admin/Promote", handlers_.promote, *request, response);
+  return Decide(context, "/lodestone.v1.Admin/Promote", NameOfPs(*request), handlers_.promote, *request, response);
 }
 
 grpc::ServerUnaryReactor* AdminService::AcceptLoss(grpc::CallbackServerContext* context,
                                                    const v1::AcceptLossRequest* request,
                                                    v1::AcceptLossResponse* response) {
-  return Decide(context, "/lodestone.v1.Admin/AcceptLoss", handlers_.accept_loss, *request, response);
+  return Decide(context, "/lodestone.v1.Admin/AcceptLoss", NameOfPs(*request), handlers_.accept_loss, *request,
+                response);
 }
 
 grpc::ServerUnaryReactor* AdminService::Move(grpc::CallbackServerContext* context, const v1::MoveRequest* request,
                                              v1::MoveResponse* response) {
-  return Decide(context, "/lodestone.v1.Admin/Move", handlers_.move, *request, response);
+  return Decide(context, "/lodestone.v1.Admin/Move", NameOfPs(*request), handlers_.move, *request, response);
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                               v1::DrainResponse* response) {
-  return Decide(context, "/lodestone.v1.Admin/Drain", handlers_.drain, *request, response);
+  return Decide(context, "/lodestone.v1.Admin/Drain", NameOfPs(*request), handlers_.drain, *request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* context,
+                                                 const v1::SetTableRequest* request, v1::SetTableResponse* response) {
+  return Decide(context, "/lodestone.v1.Admin/SetTable", request->ShortDebugString(), handlers_.set_table, *request,
+                response);
 }
 
 }  // namespace lodestone::server

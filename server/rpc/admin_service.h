@@ -44,6 +44,8 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<void(const v1::AcceptLossRequest&, Done<v1::AcceptLossResponse> done)> accept_loss;
     std::function<void(const v1::MoveRequest&, Done<v1::MoveResponse> done)> move;
     std::function<void(const v1::DrainRequest&, Done<v1::DrainResponse> done)> drain;
+    // Changes settings of a table; `done` likewise.
+    std::function<void(const v1::SetTableRequest&, Done<v1::SetTableResponse> done)> set_table;
     // The events after one, and the history of training. Null: there are none.
     std::function<v1::EventsResponse(uint64_t after_id)> events;
     std::function<v1::HistoryResponse()> history;
@@ -75,6 +77,8 @@ class AdminService final : public v1::Admin::CallbackService {
                                  v1::MoveResponse* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* SetTable(grpc::CallbackServerContext* context, const v1::SetTableRequest* request,
+                                     v1::SetTableResponse* response) override;
   grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
                                    v1::EventsResponse* response) override;
   grpc::ServerUnaryReactor* History(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
@@ -85,10 +89,10 @@ class AdminService final : public v1::Admin::CallbackService {
   using Note = std::function<void(const absl::Status&)>;
   Note NoteOf(const grpc::CallbackServerContext& context, const char* method, std::string what) const;
 
-  // Passes a decision on, and finishes the call with its answer.
+  // Passes a decision on, and finishes the call with its answer. `what`: for the audit log.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Decide(
-      grpc::CallbackServerContext* context, const char* method,
+      grpc::CallbackServerContext* context, const char* method, std::string what,
       const std::function<void(const Request&, std::function<void(absl::StatusOr<Response>)>)>& decide,
       const Request& request, Response* response);
 

@@ -18,6 +18,7 @@
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
 #include "server/store/commit_wait.h"
+#include "server/store/held_settings.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
 #include "server/store/step_closer.h"
@@ -32,7 +33,8 @@ constexpr char kGoOnOrElsewhere[] =
     "another "
     "one, start the servers with another server.data_dir";
 
-// What `wanted` makes of a table that exists: its shape, initializer and, unless it has one, its model stay.
+// What `wanted` makes of a table that exists: its shape, initializer, what an operator holds and, unless it has one,
+// its model stay.
 v1::TableSpec Continued(const v1::TableSpec& existing, const v1::TableSpec& wanted) {
   v1::TableSpec spec = wanted;
   spec.set_revision(existing.revision());
@@ -40,6 +42,7 @@ v1::TableSpec Continued(const v1::TableSpec& existing, const v1::TableSpec& want
   if (!existing.has_initializer()) spec.clear_initializer();
   if (spec.has_dense()) *spec.mutable_dense() = existing.dense();
   if (!spec.has_model() && existing.has_model()) *spec.mutable_model() = existing.model();
+  KeepHeld(existing, &spec);
   return spec;
 }
 
@@ -77,6 +80,17 @@ bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
   if (from.has_sync() && to.has_sync()) return from.sync().batches() == to.sync().batches();
   if (from.has_tokens() && to.has_tokens()) return from.tokens().batch() == to.tokens().batch();
   return !StepCollector::Collects(from) && !StepCollector::Collects(to);
+}
+
+// FAILED_PRECONDITION if workers would not notice, or not in time, that the consistency is another one.
+absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSpec& to) {
+  if (Differences(from.consistency(), to.consistency()).empty()) return absl::OkStatus();
+  if (!StepCollector::Collects(from.consistency()) && !StepCollector::Collects(to.consistency())) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the consistency of table `", from.name(), "` is sync or tokens, or would be, by which workers take ",
+      "their samples: end them, change train.consistency in their configuration, and start them again"));
 }
 
 // Has contributions to the steps of a table refused while it lives.
@@ -180,7 +194,31 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::Tabl
   LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
   v1::TableSpec made = spec;
   made.clear_revision();
+  made.clear_held();
   return FindOrCreate(made, keep_settings ? Origin::kObserver : Origin::kWorker);
+}
+
+absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& request) {
+  MutexLock create_lock(&create_mu_);
+  const std::shared_ptr<const TableMap> map = tables();
+  const auto found = map->find(TableIdOf(request.table()));
+  if (found == map->end() || found->second->table->name() != request.table()) {
+    return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "` (psctl tables lists them)"));
+  }
+  const Table& table = *found->second->table;
+  LODESTONE_ASSIGN_OR_RETURN(v1::TableSpec spec, WithSettings(table.spec(), request));
+  v1::SetTableResponse response;
+  response.set_changed(!Differences(table.spec(), spec).empty());
+  if (response.changed()) {
+    LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
+    LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
+    spec.set_revision(table.spec().revision() + 1);
+    LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec));
+  }
+  *response.mutable_settings() = table.spec();
+  return response;
 }
 
 absl::Status Catalog::Restore(v1::TableSpec spec) {
@@ -219,9 +257,18 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec));
   auto extended = std::make_shared<TableMap>(*map);
   extended->emplace(entry->table->id(), entry);
-  MutexLock lock(&mu_);
-  tables_ = std::move(extended);
+  {
+    MutexLock lock(&mu_);
+    tables_ = std::move(extended);
+  }
+  CountRevisions();
   return entry;
+}
+
+void Catalog::CountRevisions() {
+  uint64_t sum = 0;
+  for (const auto& [id, entry] : *tables()) sum += entry->table->spec().revision();
+  settings_revision_.store(sum, std::memory_order_relaxed);
 }
 
 absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec) {
@@ -283,6 +330,7 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
   }
   entry.table->Use(settings);
   entry.guard->SetFactor(spec.guard().norm_max_factor());
+  CountRevisions();
   return absl::OkStatus();
 }
 

@@ -61,18 +61,20 @@ class Catalog {
   // Null also if other settings are wanted of it, unless it keeps them (`keep_settings`).
   absl::StatusOr<std::shared_ptr<const TableEntry>> Find(const v1::TableSpec& spec, bool keep_settings = false) const;
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One that
-  // exists keeps its shape, its initializer and, unless `spec` says another one, its model; it takes all else of its
-  // settings from `spec`, by one update of each owned shard, which is logged and replicated as any other. One table is
-  // created or changed at a time, by as many threads as there are executors, while these go on with their shards. Waits
-  // for logs and executors: not for threads that serve calls. ALREADY_EXISTS, saying what to do, if a table of that
-  // name has another shape, layout of its optimizer's state or model; INVALID_ARGUMENT and UNIMPLEMENTED as
-  // CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be
-  // logged; FAILED_PRECONDITION if contributions to a step wait, and the consistency would be of another kind or have
-  // other batches.
+  // exists keeps its shape, its initializer, what an operator holds and, unless `spec` says another one, its model; it
+  // takes all else of its settings from `spec`, by one update of each owned shard, which is logged and replicated as
+  // any other. One table is created or changed at a time, by as many threads as there are executors, while these go on
+  // with their shards. Waits for logs and executors: not for threads that serve calls. ALREADY_EXISTS, saying what to
+  // do, if a table of that name has another shape, layout of its optimizer's state or model; INVALID_ARGUMENT and
+  // UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE
+  // if it cannot be logged; FAILED_PRECONDITION if contributions to a step wait, and the consistency would be of
+  // another kind or have other batches.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, bool keep_settings = false);
-  // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
-  // numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings that
-  // are newer become the table's, but no shard's: each has records of its own.
+  // Admin.SetTable. As Ensure otherwise.
+  absl::StatusOr<v1::SetTableResponse> Set(const v1::SetTableRequest& request);
+  // The same as Ensure for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of
+  // its numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings
+  // that are newer become the table's, but no shard's: each has records of its own.
   absl::Status Restore(v1::TableSpec spec);
   // Brings the table's settings to owned shards that do not have them: of an owner that ended before it had. Does not
   // wait. About once a second.
@@ -96,6 +98,8 @@ class Catalog {
   absl::StatusOr<std::string> NameOf(TableId table) const;
   // The status of a call that names a table that is not here, as NameOf.
   absl::Status UnknownTable(TableId table) const;
+  // The revisions of all tables added up (PushResponse.settings_revision). Cheap.
+  uint64_t settings_revision() const { return settings_revision_.load(std::memory_order_relaxed); }
   // When the subscribers of a table are to be served; nullopt if there is no such table.
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   // Rows and bytes of all tables on this ps.
@@ -118,6 +122,8 @@ class Catalog {
   // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
   // them.
   std::vector<ShardLog::Record> ChangeShard(const Table& table, const TableSettings* settings, ShardId shard);
+  // Adds the revisions up again.
+  void CountRevisions();
   // Logs a specification, which specs() has from before that until it is set to nothing: a checkpoint that is written
   // meanwhile supersedes the log, and a follower that begins gets what it lacks from there.
   absl::Status Log(const v1::TableSpec& spec);
@@ -134,6 +140,7 @@ class Catalog {
   StepCloser* closer_ = nullptr;
   Table::Totals totals_;  // Counted beside each table's: a walk over all would cost each push of new rows.
   MemoryBudget budget_;   // Synchronises itself.
+  std::atomic<uint64_t> settings_revision_{0};
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;

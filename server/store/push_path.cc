@@ -274,6 +274,7 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
   }
   if (absl::Status status = gate_->CheckServing(); !status.ok()) return call->done(std::move(status));
   v1::PushResponse response;
+  response.set_settings_revision(catalog_->settings_revision());
   bool applied = call->shards.empty();
   bool late = false;
   for (const ShardPush& push : call->shards) {

@@ -110,6 +110,15 @@ void Store::EnsureTables(v1::EnsureTablesRequest request, EnsureDone done) {
   log_.AppendToOne(record, std::move(then));
 }
 
+void Store::SetTable(v1::SetTableRequest request, SetTableDone done) {
+  if (absl::Status status = gate_.CheckReady(); !status.ok()) return done(std::move(status));
+  const bool taken = SubmitToThread([this, request = std::move(request), done] {
+    if (ending()) return done(absl::UnavailableError("this ps ends"));
+    done(tables_.Set(request));
+  });
+  if (!taken) done(absl::UnavailableError("this ps ends"));
+}
+
 bool Store::SubmitToThread(std::function<void()> work) {
   MutexLock lock(&slow_work_mu_);
   if (ending_) return false;

@@ -81,6 +81,9 @@ class Store {
   // makes tables, one request after the other. UNAVAILABLE for what waits there when the store is destroyed.
   using EnsureDone = std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)>;
   void EnsureTables(v1::EnsureTablesRequest request, EnsureDone done);
+  // Admin.SetTable. Does not block; `done` runs on a thread of the store's, or within the call.
+  using SetTableDone = std::function<void(absl::StatusOr<v1::SetTableResponse>)>;
+  void SetTable(v1::SetTableRequest request, SetTableDone done);
 
   // Ends the sessions of workers that have left or died, as the coordinator tells: soon, not within the call, because
   // the log may be slow.

@@ -307,6 +307,48 @@ TEST_F(ConsistencyRun, BoundedTrainsWithLeasedRangesWhileAWorkerIsKilledAndOneJo
   EXPECT_LE(summary["consistency"]["clocks_behind"]["max"], 2);
 }
 
+TEST_F(ConsistencyRun, AnOperatorBoundsStalenessAndLiftsTheBoundWhileWorkersTrainAndJoin) {
+  StartServers(
+      "set",
+      "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
+      "data: {format: generated, generated: {train_samples: 40000, test_samples: 100, values_per_field: 300}}\n"
+      "train: {epochs: 1000, batch_size: 32, sharing: ranges, range_batches: 8}\n");
+  const auto set = [this](const std::string& value) {
+    PsctlRun run({"set", "embedding", value, "--address", cluster_->config().coordinator().address()});
+    EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+    return run.output();
+  };
+  // All workers that live and have so many are of this order of steps.
+  const auto all_are = [this](const std::string& kind, int count) {
+    const auto status = cluster_->StatusOf(0, /*timeout_ms=*/2000);
+    if (!status.ok()) return false;
+    int are = 0;
+    for (const v1::MemberStatus& worker : status->cluster().workers())
+      are += worker.progress().consistency().kind() == kind;
+    return are == count;
+  };
+  StartWorker(), StartWorker();
+  while (State().batches_closed() < 100) Pump();
+  EXPECT_TRUE(all_are("", 2));
+  EXPECT_THAT(set("consistency={bounded: {staleness: 2}}"), testing::HasSubstr("ps 1: changed"));
+  while (!all_are("bounded, staleness 2", 2)) Pump();
+  const uint64_t bounded = State().batches_closed();
+  while (State().batches_closed() < bounded + 100) Pump();
+  StartWorker();  // Whose configuration says nothing of that.
+  while (!all_are("bounded, staleness 2", 3)) Pump();
+  set("consistency={async: {rate: full}}");
+  while (!all_are("async", 3)) Pump();
+  const uint64_t lifted = State().batches_closed();
+  while (State().batches_closed() < lifted + 100) Pump();
+  set("consistency={bounded: {staleness: 0}}");
+  while (!all_are("bounded, staleness 0", 3)) Pump();
+  const uint64_t again = State().batches_closed();
+  while (State().batches_closed() < again + 100) Pump();
+  for (const auto& worker : workers_) worker->Signal(SIGTERM);
+  while (!workers_.empty()) Pump();
+  EXPECT_EQ(ended_.size(), 3u);
+}
+
 TEST_F(ConsistencyRun, TokensTrainToTheEnd) {
   StartServers(
       "tokens",

@@ -26,6 +26,7 @@
 #include "tools/psctl/verbs/replay.h"
 #include "tools/psctl/verbs/rollback.h"
 #include "tools/psctl/verbs/serve.h"
+#include "tools/psctl/verbs/set.h"
 #include "tools/psctl/verbs/status.h"
 #include "tools/psctl/verbs/top.h"
 #include "tools/psctl/verbs/verify.h"
@@ -36,10 +37,10 @@ namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,   &kTopVerb,       &kStatusVerb,     &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,      &kWhyVerb,
-    &kEventsVerb,  &kHealthVerb,    &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,    &kAcceptLossVerb, &kMoveVerb,
-    &kDrainVerb,   &kRebalanceVerb, &kAddVerb,        &kVerifyVerb,   &kReplayVerb,     &kExportVerb,     &kImportVerb,
-    &kPredictVerb, &kEvaluateVerb,  &kServeVerb,      &kCheckVerb,    &kCompletionVerb,
+    &kLocalVerb,  &kTopVerb,       &kStatusVerb,     &kTablesVerb,   &kWorkersVerb, &kWaitsVerb,      &kWhyVerb,
+    &kEventsVerb, &kHealthVerb,    &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb, &kAcceptLossVerb, &kMoveVerb,
+    &kDrainVerb,  &kRebalanceVerb, &kAddVerb,        &kSetVerb,      &kVerifyVerb,  &kReplayVerb,     &kExportVerb,
+    &kImportVerb, &kPredictVerb,   &kEvaluateVerb,   &kServeVerb,    &kCheckVerb,   &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

@@ -89,6 +89,7 @@ class ClientImpl final : public Client {
   void Unsubscribe() override;
   absl::Status Flush() override { return pusher_->Flush(); }
   void SetPushesInFlightMax(size_t pushes) override { pusher_->SetPushesInFlightMax(pushes); }
+  uint64_t SettingsChanges() const override { return pusher_->SettingsChanges(); }
   void ReportProgress(const v1::WorkerProgress& progress) override {
     if (on_progress_) on_progress_(progress);
     membership_->ReportProgress(progress);

@@ -62,6 +62,10 @@ class Client : public ClusterReader {
   // > 0.
   virtual void SetPushesInFlightMax(size_t pushes) = 0;
 
+  // How often answers to pushes have told that settings of tables have changed, on any server; DescribeTables says what
+  // they are. Cheap.
+  virtual uint64_t SettingsChanges() const = 0;
+
   // Waits until no push is unacknowledged; the first error that a push ended with, if any. OUT_OF_RANGE, with which a
   // table's guard refuses a push, does not count: the cluster is healthy.
   virtual absl::Status Flush() = 0;

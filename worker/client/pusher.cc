@@ -97,7 +97,7 @@ class ReadVersionsWriter {
     for (v1::Part& proto : *push->mutable_parts()) {
       const auto run = std::span(message.parts).subspan(begin, RunLength(message.parts, begin));
       begin += run.size();
-      if (!DividesRateByDelay(*run.front().table)) continue;
+      if (!read_.told && !DividesRateByDelay(*run.front().table)) continue;
       for (const ShardMessage::Part& part : run) {
         const ShardVersions& versions = part.dense ? read_.dense : read_.rows;
         const Version read = part.shard < versions.size() ? versions[part.shard] : 0;
@@ -261,7 +261,7 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
     release = std::make_shared<Release>(this, operation);
   }
   const auto by_delay = [](const auto& gradients) { return DividesRateByDelay(*gradients.table); };
-  const bool says_versions = absl::c_any_of(dense, by_delay) || absl::c_any_of(rows, by_delay);
+  const bool says_versions = read_versions.told || absl::c_any_of(dense, by_delay) || absl::c_any_of(rows, by_delay);
   ReadVersionsWriter writer(read_versions);
   absl::Status status;
   for (const size_t m : ServersInTurn(routing.messages)) {
@@ -346,7 +346,16 @@ absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call
     if (!outcome.duplicate) delays_.Record(outcome.shard, outcome.version);
   }
   in_flight.operation->Apply(*outcomes);
+  NoteRevision(in_flight.server, response.settings_revision());
   return absl::OkStatus();
+}
+
+void Pusher::NoteRevision(uint32_t server, uint64_t revision) {
+  std::atomic<uint64_t>& noted = revisions_[server];
+  if (noted.load(std::memory_order_relaxed) == revision) return;
+  if (noted.exchange(revision, std::memory_order_relaxed) != revision) {
+    settings_changes_.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 void Pusher::OnTurnedBack(const absl::Status& status, ServerChannel::Request* request, InFlight* in_flight) {

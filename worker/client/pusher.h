@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,7 +37,8 @@ class Pusher {
       : servers_(servers),
         window_timeout_ms_(window_timeout_ms),
         window_(pushes_max),
-        delays_(servers.map()->shards()) {}
+        delays_(servers.map()->shards()),
+        revisions_(servers.channels.size()) {}
   ~Pusher();
 
   // As Client::Push. With `pull` (null: none) each message of it goes with one of the push, in one call, if all of them
@@ -48,6 +50,8 @@ class Pusher {
   void SetPushesInFlightMax(size_t pushes) { window_.SetPushesMax(pushes); }
   // As Client::Flush.
   absl::Status Flush() { return window_.Flush(); }
+  // As Client::SettingsChanges.
+  uint64_t SettingsChanges() const { return settings_changes_.load(std::memory_order_relaxed); }
   // Later pushes, and those that wait for room in the window, end with `status`.
   void Fail(const absl::Status& status) { window_.Fail(status); }
 
@@ -71,6 +75,7 @@ class Pusher {
   void SendAgain(const ShardMap& map, ServerChannel::Request request, const InFlight& in_flight);
   void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, ServerChannel::Request* request, InFlight* in_flight);
   absl::Status TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const InFlight& in_flight);
+  void NoteRevision(uint32_t server, uint64_t revision);
   void OnTurnedBack(const absl::Status& status, ServerChannel::Request* request, InFlight* in_flight);
   void OnUnknown(ServerChannel::Request* request, InFlight* in_flight);
   void End(const InFlight& in_flight, const absl::Status& status);
@@ -80,8 +85,10 @@ class Pusher {
 
   const ServerSet servers_;
   const int64_t window_timeout_ms_;
-  PushWindow window_;  // Synchronises itself.
-  DelayMeter delays_;  // Synchronises itself.
+  PushWindow window_;                             // Synchronises itself.
+  DelayMeter delays_;                             // Synchronises itself.
+  std::vector<std::atomic<uint64_t>> revisions_;  // By server: PushResponse.settings_revision of its last answer.
+  std::atomic<uint64_t> settings_changes_{0};
 
   Mutex mu_;
   CondVar released_;

@@ -86,6 +86,7 @@ using ShardVersions = std::vector<Version>;
 struct ReadVersions {
   ShardVersions dense;
   ShardVersions rows;
+  bool told = false;  // To the servers, of all tables; otherwise of those that divide their learning rate by the delay.
 };
 
 // Updates between the reading of values and the application of the gradient that was computed from them.

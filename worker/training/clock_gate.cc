@@ -1,7 +1,6 @@
 #include "worker/training/clock_gate.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "common/base/retry.h"
@@ -18,6 +17,7 @@ constexpr int64_t kAloneMs = 100;  // Between two looks for others, where there 
 constexpr int64_t kLookForStopEveryMs = 100;
 constexpr int64_t kLookEveryMs = 5;  // Between two looks for how far the others have come, at least.
 constexpr int64_t kAttemptMs = 5'000;
+constexpr int64_t kReportUnboundedEveryMs = 50;
 
 }  // namespace
 
@@ -85,8 +85,10 @@ void ClockGate::MoveUpLocked(Clock to) {
 }
 
 void ClockGate::ReportLocked() {
-  const Clock reached = ReachedLocked(), every = std::max<Clock>(1, options_.staleness / 2);
+  const Clock reached = ReachedLocked(), every = IsBounded() ? std::max<Clock>(1, staleness_ / 2) : 1;
   if (reached < reported_ + (waits_ || idle_ ? 1 : every)) return;
+  if (!IsBounded() && NowNs() < reported_ns_ + kReportUnboundedEveryMs * 1'000'000) return;
+  reported_ns_ = NowNs();
   reported_ = reached;
   client_->ReportClock(reached);
 }
@@ -94,11 +96,13 @@ void ClockGate::ReportLocked() {
 std::optional<ClockGate::Question> ClockGate::NextLocked() const {
   // With nobody to wait for, the answer is the same until this worker has come further, or another one joins.
   if (alone_ && ReachedLocked() == asked_own_ && NowNs() < asked_ns_ + kAloneMs * 1'000'000) return std::nullopt;
-  if (waits_ && !MayBeginLocked()) return Question{begun_ - options_.staleness, kHoldMs};
+  if (waits_ && !MayBeginLocked()) return Question{begun_ - staleness_, kHoldMs};
   if (idle_ && options_.moves_up && unacknowledged_.empty()) return Question{begun_ + 1, kHoldMs};
+  if (!IsBounded()) return std::nullopt;
   // Ahead of need, by as much as the others' reports may be late.
-  const Clock margin = std::max<Clock>(1, options_.staleness / 2) + 1;
-  if (!WillDo(lowest_, begun_ + margin) && (!alone_ || begun_ != asked_begun_)) return Question{lowest_ + 1, kHoldMs};
+  const Clock margin = std::max<Clock>(1, staleness_ / 2) + 1;
+  if (!WillDoLocked(lowest_, begun_ + margin) && (!alone_ || begun_ != asked_begun_))
+    return Question{lowest_ + 1, kHoldMs};
   // Whether the others have left it behind.
   if (options_.moves_up && begun_ != asked_begun_ && NowNs() >= asked_ns_ + kLookEveryMs * 1'000'000) return Question{};
   return std::nullopt;
@@ -133,6 +137,18 @@ void ClockGate::Acknowledged(Clock clock) {
   unacknowledged_.erase(clock);
   ReportLocked();
   if (idle_ || waits_) changed_.NotifyAll();
+}
+
+void ClockGate::SetStaleness(uint32_t staleness) {
+  MutexLock lock(&mu_);
+  staleness_ = staleness;
+  ReportLocked();
+  changed_.NotifyAll();
+}
+
+bool ClockGate::WillDo(Clock lowest, Clock clock) const {
+  MutexLock lock(&mu_);
+  return WillDoLocked(lowest, clock);
 }
 
 void ClockGate::SetIdle(bool idle) {

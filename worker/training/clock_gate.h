@@ -17,11 +17,15 @@
 // stays true, and nobody asks for it again before it is too old: reports go with heartbeats, after half the staleness
 // or at once if this worker waits itself, and a thread of the gate's asks for the others' clock ahead of need.
 //
+// The bound may change at any time, or be lifted: then nothing waits here, and the clock is reported now and then, for
+// others for whom it has not been lifted yet.
+//
 // Thread-safe. Await belongs to one thread. The client must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
@@ -41,15 +45,18 @@ class Client;
 
 class ClockGate {
  public:
+  static constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
+
   struct Options {
-    uint32_t staleness = 0;
+    uint32_t staleness = 0;  // Clocks, or kUnbounded.
     bool moves_up = false;
     int64_t retry_timeout_ms = 60'000;  // How long a coordinator that does not answer is asked again.
     const TimeSource* time = nullptr;   // Must outlive it.
     // Asked now and then while Await waits, which then ends; empty: it waits until Stop. Any thread may call it.
     std::function<bool()> stops;
   };
-  ClockGate(Client* client, Options options) : client_(client), options_(std::move(options)) {}
+  ClockGate(Client* client, Options options)
+      : client_(client), options_(std::move(options)), staleness_(options_.staleness) {}
   ~ClockGate();
 
   // Takes part, at the newest clock of the others. Before the first step; call it once.
@@ -61,6 +68,8 @@ class ClockGate {
   void Acknowledged(Clock clock);
   // There is no batch to begin, or there is one again: until then the clock follows the others'.
   void SetIdle(bool idle);
+  // Another bound from the next step on. Any thread may call it.
+  void SetStaleness(uint32_t staleness);
   // Ends Await, now and from now on, and the gate's thread: no call is under way any more.
   void Stop();
 
@@ -70,7 +79,7 @@ class ClockGate {
   Clock clock() const;
   // Whether values that were read when the others' lowest clock was `lowest` will do for the step that leads to
   // `clock`.
-  bool WillDo(Clock lowest, Clock clock) const { return lowest + options_.staleness + 1 >= clock; }
+  bool WillDo(Clock lowest, Clock clock) const;
   // What has been observed: how far the slowest was behind at each step, and how long this worker has waited.
   v1::ConsistencyProgress Observed() const;
 
@@ -78,12 +87,16 @@ class ClockGate {
   Clock ReachedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return unacknowledged_.empty() ? begun_ : *unacknowledged_.begin() - 1;
   }
-  bool MayBeginLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return WillDo(lowest_, begun_ + 1); }
+  bool WillDoLocked(Clock lowest, Clock clock) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !IsBounded() || lowest + staleness_ + 1 >= clock;
+  }
+  bool IsBounded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return staleness_ != kUnbounded; }
+  bool MayBeginLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return WillDoLocked(lowest_, begun_ + 1); }
   // Moves the clock up to `to`, if nothing of this worker's is under way.
   void MoveUpLocked(Clock to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // This worker is so far behind that it ends what it has begun, and moves up.
   bool DrainsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return options_.moves_up && !unacknowledged_.empty() && newest_ > begun_ + options_.staleness / 2;
+    return options_.moves_up && !unacknowledged_.empty() && newest_ > begun_ + staleness_ / 2;
   }
   // What the others' clock is asked for, and for how long.
   struct Question {
@@ -103,11 +116,13 @@ class ClockGate {
 
   mutable Mutex mu_;
   CondVar changed_;
+  uint32_t staleness_ ABSL_GUARDED_BY(mu_);
   Clock begun_ ABSL_GUARDED_BY(mu_) = 0;                 // That the last step which was begun leads to.
   std::set<Clock> unacknowledged_ ABSL_GUARDED_BY(mu_);  // Steps that were begun.
   Clock lowest_ ABSL_GUARDED_BY(mu_) = 0;                // Of the others, as far as is known,
   Clock newest_ ABSL_GUARDED_BY(mu_) = 0;                // and their newest.
   Clock reported_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t reported_ns_ ABSL_GUARDED_BY(mu_) = 0;
   // At the last answer: when, this worker's clock, the step that it had begun, and whether no other worker trained.
   int64_t asked_ns_ ABSL_GUARDED_BY(mu_) = 0;
   Clock asked_own_ ABSL_GUARDED_BY(mu_) = 0;

@@ -85,11 +85,16 @@ uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) 
 
 Trainer::Trainer(const TrainingContext& context)
     : context_(context),
-      order_(StepOrderOf(context.model->tables())),
-      prefetch_max_(PrefetchMax(*context.config, order_)),
-      lead_(LeadOf(*context.config, order_)),
+      order_(context.client, context.model->tables(),
+             {.moves_up = context.ranges != nullptr,
+              .retry_timeout_ms = context.config->worker().retry_timeout_ms(),
+              .time = context.time,
+              .stops = [this] { return context_.Stops(StopRequest::kFinish) || context_.client->StopsEarly(); }}),
+      prefetch_max_(PrefetchMax(*context.config, order_.order())),
+      lead_(LeadOf(*context.config, order_.order())),
       may_push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0),
-      tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(), order_.has_sync())) {
+      tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(),
+                                         order_.order().has_sync())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -122,17 +127,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   Result result;
   const int64_t start_ms = context_.time->NowMs();
   if (context_.validator != nullptr) context_.validator->Start();
-  if (order_.has_bounded()) {
-    gate_ = std::make_shared<ClockGate>(
-        context_.client,
-        ClockGate::Options{
-            .staleness = order_.bounded().staleness(),
-            .moves_up = ranges != nullptr,
-            .retry_timeout_ms = config.worker().retry_timeout_ms(),
-            .time = context_.time,
-            .stops = [this] { return context_.Stops(StopRequest::kFinish) || context_.client->StopsEarly(); }});
-    LODESTONE_RETURN_IF_ERROR(gate_->Start());
-  }
+  LODESTONE_RETURN_IF_ERROR(order_.Start());
   {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_, SourceOf(&batches),
                            {.ahead = prefetch_max_,
@@ -140,14 +135,14 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                             .held_max = may_push_later_ ? 2u : 1u,
                             // So that the next is there when a step as short as one of a linear model is over. Where
                             // steps have an order (train.consistency), a batch is taken when it is due.
-                            .read_ahead = order_.kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
+                            .read_ahead = order_.order().kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic(),
                             .groups = context_.model->plan().groups});
     // The pipeline ends when its thread does, which may wait for a range.
     const auto stop = absl::MakeCleanup([this, ranges] {
       if (ranges != nullptr) ranges->Stop();
-      if (gate_ != nullptr) gate_->Stop();
+      if (const std::shared_ptr<ClockGate> gate = order_.gate(); gate != nullptr) gate->Stop();
     });
     LODESTONE_RETURN_IF_ERROR(ApplyLead(&pipeline));
     while (true) {
@@ -160,7 +155,8 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       if (item == nullptr) {
         // It may have waited for a range, or for others, and been stopped then.
         const bool all = ranges != nullptr ? ranges->complete() : samples_ >= samples_total;
-        result.stopped = (ranges != nullptr || gate_ != nullptr) && !all && context_.Stops(StopRequest::kFinish);
+        result.stopped =
+            (ranges != nullptr || order_.gate() != nullptr) && !all && context_.Stops(StopRequest::kFinish);
         break;
       }
       LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
@@ -196,7 +192,8 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
 
 BatchPipeline::Source Trainer::SourceOf(EpochBatches* batches) {
   return [batches, ranges = context_.ranges.get(),
-          gate = gate_.get()](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
+          order = &order_](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
+    const std::shared_ptr<ClockGate> gate = order->gate();
     if (ranges == nullptr) {
       if (!batches->Next(&next->indices)) return false;
     } else {
@@ -235,16 +232,20 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   LODESTONE_RETURN_IF_ERROR(context_.client->Health());
   const PushTally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
+  LODESTONE_RETURN_IF_ERROR(order_.Follow());
   const int64_t refresh_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged, item));
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed = DropoutSeed(item.assignment);
-  Computed computed{
-      &item, ++steps_, {context_.parameters->versions(), item.versions}, context_.parameters->steps(), nullptr};
+  Computed computed{&item,
+                    ++steps_,
+                    {context_.parameters->versions(), item.versions, order_.tells_versions()},
+                    context_.parameters->steps(),
+                    nullptr};
   if (item.keyed.has_keys() && !row_tables_.empty()) computed.steps = std::min(computed.steps, item.steps);
   // Nobody measures the delay of a contribution: when it is applied is not for its push to say.
-  if (HasSteps()) computed.read_versions = {};
+  if (order_.HasSteps()) computed.read_versions = {};
   context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
   absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
   LODESTONE_ASSIGN_OR_RETURN(const double loss, context_.compute->FinishGradients());
@@ -299,18 +300,20 @@ absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
 
 v1::ConsistencyProgress Trainer::Observed() const {
   v1::ConsistencyProgress observed;
-  if (order_.kind_case() == v1::Consistency::KIND_NOT_SET) return observed;
-  if (gate_ != nullptr) observed = gate_->Observed();
-  observed.set_kind(InWords(order_));
+  const std::string words = order_.InWords();
+  if (words.empty()) return observed;
+  if (const std::shared_ptr<ClockGate> gate = order_.gate(); gate != nullptr) observed = gate->Observed();
+  observed.set_kind(words);
   const PushTally::Counts counts = tally_->Get();
   observed.set_late(counts.late);
   observed.set_duplicates(counts.duplicates);
-  if (order_.has_sync() && context_.ranges != nullptr) observed.set_waited_seconds(context_.ranges->waited_seconds());
+  if (order_.order().has_sync() && context_.ranges != nullptr)
+    observed.set_waited_seconds(context_.ranges->waited_seconds());
   return observed;
 }
 
 absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& item) {
-  if (order_.has_sync()) {
+  if (order_.order().has_sync()) {
     // Several batches of a step are computed from the same values.
     const uint64_t step = item.assignment.contribution->step();
     if (context_.parameters->steps() < step) {
@@ -319,10 +322,11 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
     context_.ranges->NoteSteps(step);
     return absl::OkStatus();
   }
-  if (order_.has_tokens()) return context_.parameters->PullSteps({}).status();
-  if (gate_ != nullptr && !gate_->WillDo(dense_lowest_, item.assignment.clock)) {
+  if (order_.order().has_tokens()) return context_.parameters->PullSteps({}).status();
+  const std::shared_ptr<ClockGate> gate = order_.gate();
+  if (gate != nullptr && !gate->WillDo(dense_lowest_, item.assignment.clock)) {
     // What broadcasts have brought may lack more than is allowed.
-    const Clock lowest = gate_->lowest();
+    const Clock lowest = gate->lowest();
     LODESTONE_RETURN_IF_ERROR(context_.parameters->PullAll());
     dense_lowest_ = lowest;
   }
@@ -332,7 +336,7 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
 
 absl::Status Trainer::ApplyLead(BatchPipeline* pipeline) {
   const Lead& lead = lead_.lead();
-  if (!HasSteps()) LODESTONE_RETURN_IF_ERROR(context_.parameters->SetSubscribed(!lead.waits));
+  if (!order_.HasSteps()) LODESTONE_RETURN_IF_ERROR(context_.parameters->SetSubscribed(!lead.waits));
   pipeline->SetAhead(BatchesAhead());
   context_.client->SetPushesInFlightMax(lead.pushes_in_flight);
   context_.parameters->SetOwnPushesMissingMax(kOwnPushesMissingWindows * lead.pushes_in_flight);
@@ -344,7 +348,7 @@ StepOrigin Trainer::OriginOf(const Computed& computed) const {
   const BatchPipeline::Assignment& of = computed.item->assignment;
   if (of.contribution.has_value()) return {computed.step, *of.contribution};
   StepOrigin origin(computed.step, of.range, of.sequence);
-  if (!order_.has_tokens()) return origin;
+  if (!order_.order().has_tokens()) return origin;
   // The token is of the oldest of what it was computed from.
   v1::Contribution& contribution = origin.contribution.emplace();
   contribution.set_step(computed.steps);
@@ -374,13 +378,13 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     if (t < dense_count) {
       dense.push_back({table, gradient, outputs->gradient_floats(t) >= kBorrowedFloatsMin});
       if (dense.back().borrowed) borrowed = outputs;
-    } else if (keyed.has_keys() || HasSteps()) {
+    } else if (keyed.has_keys() || order_.HasSteps()) {
       rows.push_back({table, keyed.KeysOf(groups.OfTable(t - dense_count)), gradient});
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
-  auto pushed = [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation,
-                 sequence = of.sequence, clock = of.clock, sync = order_.has_sync(),
+  auto pushed = [tally = tally_, ranges = context_.ranges, gate = order_.gate(), range = of.range.incarnation,
+                 sequence = of.sequence, clock = of.clock, sync = order_.order().has_sync(),
                  borrowed](const Client::PushResult& result) {
     tally->Add(result);
     // What a guard refuses is not sent again.

@@ -10,7 +10,8 @@
 //
 // Where the tables have steps (sync, tokens), rows and dense values are pulled for each step instead, of the step that
 // the batch is leased for, and the gradients are a contribution to it; of sync no batch is read ahead but of the same
-// step. Where their staleness is bounded, a batch is begun once no other worker is too far behind (clock_gate.h).
+// step. Where their staleness is bounded, a batch is begun once no other worker is too far behind (clock_gate.h); that
+// may change while it trains (live_order.h).
 //
 // Not thread-safe. The context's objects must outlive it.
 #pragma once
@@ -32,12 +33,12 @@
 #include "worker/metrics/step_stages.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/lead.h"
+#include "worker/training/live_order.h"
 #include "worker/training/step_outputs.h"
 #include "worker/training/training_context.h"
 
 namespace lodestone::worker {
 
-class ClockGate;
 class PushTally;
 
 class Trainer {
@@ -94,10 +95,8 @@ class Trainer {
   absl::Status Refresh(uint64_t acknowledged, const BatchPipeline::Item& item);
   // What has been observed of the order of steps.
   v1::ConsistencyProgress Observed() const;
-  // Whether gradients are contributions to steps.
-  bool HasSteps() const { return order_.has_sync() || order_.has_tokens(); }
   // A step's batches do not wait for the measured delay, which they have none of.
-  uint32_t BatchesAhead() const { return order_.has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
+  uint32_t BatchesAhead() const { return order_.order().has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
   // Passes on what lead_ says.
   absl::Status ApplyLead(BatchPipeline* pipeline);
   // What its push is of.
@@ -113,12 +112,11 @@ class Trainer {
   absl::Status PushAlone(BatchPipeline* pipeline);
 
   const TrainingContext context_;
-  const v1::Consistency order_;  // StepOrderOf the tables.
+  LiveOrder order_;
   const uint32_t prefetch_max_;  // Batches, by configuration and order_.
   LeadControl lead_;
   const bool may_push_later_;               // While the next step is computed, if no step waits.
   const std::shared_ptr<PushTally> tally_;  // The callbacks of pushes share it.
-  std::shared_ptr<ClockGate> gate_;         // Null: staleness is not bounded. Shared with the callbacks of pushes.
   Clock dense_lowest_ = 0;                  // The others' lowest clock when the dense values were pulled last.
   std::vector<const TableHandle*> row_tables_;
 

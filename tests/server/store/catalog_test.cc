@@ -205,6 +205,90 @@ TEST_F(ContinuedTableTest, AnExistingTableTakesOtherSettingsAndKeepsItsValues) {
   EXPECT_EQ(store_->tables().SpecOf("r")->revision(), 1u) << "nothing has changed";
 }
 
+TEST_F(ContinuedTableTest, WhatAnOperatorSetsIsHeldAgainstWorkersUntilItIsReleased) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  const auto made = Ensure({spec});
+  ASSERT_TRUE(made.ok()) << made.status();
+  const TableId table = made->tables(0).id();
+  EXPECT_EQ(ValueAfterPush(1, table), 1);
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_fields("optimizer.learning_rate");
+  request.mutable_settings()->mutable_optimizer()->set_learning_rate(-0.5f);
+  const uint64_t revision = store_->tables().settings_revision();
+  const auto set = store_->tables().Set(request);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_TRUE(set->changed());
+  EXPECT_THAT(set->settings().held(), testing::ElementsAre("optimizer.learning_rate"));
+  EXPECT_TRUE(set->settings().optimizer().has_sgd()) << "nothing else is touched";
+  EXPECT_GT(store_->tables().settings_revision(), revision);
+  EXPECT_EQ(ValueAfterPush(2, table), 1.5f);
+  EXPECT_FALSE(store_->tables().Set(request)->changed()) << "it is safe to ask again";
+  spec.mutable_optimizer()->set_learning_rate(-4);
+  spec.mutable_broadcast()->set_every_pushes(3);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  EXPECT_EQ(ValueAfterPush(3, table), 2) << "a worker has another rate";
+  EXPECT_EQ(store_->tables().SpecOf("r")->broadcast().every_pushes(), 3u);
+  request.Clear();
+  request.set_table("r");
+  request.add_released("optimizer.learning_rate");
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  EXPECT_EQ(ValueAfterPush(4, table), 2.5f) << "until a worker brings another one";
+  ASSERT_TRUE(Ensure({spec}).ok());
+  EXPECT_EQ(ValueAfterPush(5, table), 6.5f);
+}
+
+TEST_F(ContinuedTableTest, WhatCannotBeSetIsRefusedAndChangesNothing) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingRows("r", 2), AddingDense("d", 10, 4)}).ok());
+  const auto refused = [&](const std::string& name, const std::string& field, const v1::TableSpec& settings,
+                           absl::StatusCode code, const std::string& why) {
+    v1::SetTableRequest request;
+    request.set_table(name);
+    request.add_fields(field);
+    *request.mutable_settings() = settings;
+    const absl::Status status = store_->tables().Set(request).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+    const std::optional<v1::TableSpec> now = store_->tables().SpecOf(name);
+    EXPECT_EQ(now.has_value() ? now->revision() : 0, 0u);
+  };
+  v1::TableSpec settings;
+  refused("none", "guard", settings, absl::StatusCode::kNotFound, "there is no table `none`");
+  refused("r", "embedding.dim", settings, absl::StatusCode::kInvalidArgument, "set optimizer, broadcast,");
+  refused("r", "initializer", settings, absl::StatusCode::kInvalidArgument, "`initializer` is nothing that can be set");
+  refused("r", "optimizer.rate", settings, absl::StatusCode::kInvalidArgument, "there is no such field in optimizer");
+  settings.mutable_optimizer()->set_learning_rate(std::nanf(""));
+  refused("r", "optimizer.learning_rate", settings, absl::StatusCode::kInvalidArgument, "learning_rate");
+  settings.mutable_optimizer()->mutable_adam();
+  refused("r", "optimizer.adam", settings, absl::StatusCode::kAlreadyExists, "sgd, not adam");
+  settings.mutable_embedding()->mutable_admission()->set_count_min(2);
+  refused("d", "embedding.admission", settings, absl::StatusCode::kAlreadyExists, "it is dense [10]");
+  settings.mutable_consistency()->mutable_sync()->set_batches(2);
+  refused("r", "consistency", settings, absl::StatusCode::kFailedPrecondition, "change train.consistency");
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_released("guard");
+  const absl::Status status = store_->tables().Set(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is not held; nothing is"));
+}
+
+TEST_F(ContinuedTableTest, ConsistencyMayBecomeBoundedAndAsyncAgain) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingRows("r", 2)}).ok());
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_fields("consistency");
+  request.mutable_settings()->mutable_consistency()->mutable_bounded()->set_staleness(2);
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->consistency().bounded().staleness(), 2u);
+  request.mutable_settings()->mutable_consistency()->mutable_async()->set_rate(v1::Consistency::Async::BY_DELAY);
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  EXPECT_TRUE(store_->tables().SpecOf("r")->consistency().has_async());
+}
+
 TEST_F(ContinuedTableTest, AnotherShapeOptimizerOrUseOfRowsIsRefusedWithWhatToDo) {
   Make();
   ASSERT_TRUE(Ensure({AddingRows("r", 2), AddingDense("d", 10, 4)}).ok());

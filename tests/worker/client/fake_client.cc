@@ -145,6 +145,17 @@ absl::StatusOr<std::vector<v1::TableSpec>> FakeClient::DescribeTables(const std:
   return specs;
 }
 
+void FakeClient::ChangeConsistency(const std::string& table, const v1::Consistency& consistency) {
+  MutexLock lock(&mu_);
+  *tables_.at(TableIdOf(table)).handle.spec.mutable_consistency() = consistency;
+  ++settings_changes_;
+}
+
+uint64_t FakeClient::SettingsChanges() const {
+  MutexLock lock(&mu_);
+  return settings_changes_;
+}
+
 absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vector<v1::TableSpec>& specs) {
   MutexLock lock(&mu_);
   std::vector<TableHandle> handles;

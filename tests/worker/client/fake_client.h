@@ -36,6 +36,8 @@ class FakeClient final : public Client {
   void StopEarly();
   // What the coordinator answers to LeaseRanges; null: that the run is over.
   void OnLeaseRanges(std::function<absl::StatusOr<v1::LeaseRangesResponse>(const v1::LeaseRangesRequest&)> answer);
+  // An operator has given a table another consistency.
+  void ChangeConsistency(const std::string& table, const v1::Consistency& consistency);
   // Someone else's push: the versions of all shards with dense values grow, and so does the first value of the first
   // table.
   void PushByAnother();
@@ -88,6 +90,7 @@ class FakeClient final : public Client {
   void Unsubscribe() override;
   absl::Status Flush() override { return absl::OkStatus(); }
   void SetPushesInFlightMax(size_t pushes) override;
+  uint64_t SettingsChanges() const override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
   absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) override;
@@ -143,6 +146,7 @@ class FakeClient final : public Client {
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t push_pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t settings_changes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t row_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<size_t> pushes_in_flight_max_ ABSL_GUARDED_BY(mu_);

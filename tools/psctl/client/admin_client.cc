@@ -162,6 +162,11 @@ absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address,
   return Call(address, &v1::Admin::Stub::Rollback, request, timeout_ms, "gone back");
 }
 
+absl::StatusOr<v1::SetTableResponse> RequestSetTable(const std::string& address, const v1::SetTableRequest& request,
+                                                     int timeout_ms) {
+  return Call(address, &v1::Admin::Stub::SetTable, request, timeout_ms, "changed it");
+}
+
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms) {
   return Call(address, &v1::Admin::Stub::VerifyReplicas, v1::VerifyReplicasRequest(), timeout_ms,
               "compared its replicas");

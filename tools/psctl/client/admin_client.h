@@ -58,6 +58,10 @@ absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& addr
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms);
 
+// Has the ps at `address` change settings of a table; without any it says what they are.
+absl::StatusOr<v1::SetTableResponse> RequestSetTable(const std::string& address, const v1::SetTableRequest& request,
+                                                     int timeout_ms);
+
 // Has the ps at `address` compare its shards with their followers' copies.
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
 

@@ -104,6 +104,14 @@ class FakeAdmin final : public v1::Admin::Service {
     response->set_shards_owned(9);
     return answer;
   }
+  grpc::Status SetTable(grpc::ServerContext*, const v1::SetTableRequest* request,
+                        v1::SetTableResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(request->ShortDebugString());
+    *response->mutable_settings() = settings;
+    response->set_changed(!request->fields().empty());
+    return answer;
+  }
   // What was asked of it, but for its status.
   std::vector<std::string> names() {
     MutexLock lock(&mu_);
@@ -132,6 +140,7 @@ class FakeAdmin final : public v1::Admin::Service {
   std::atomic<bool> stalls{false};  // Its status is not told until the caller gives up.
   v1::ClusterStatus cluster;
   std::string coordinator;
+  v1::TableSpec settings;  // What SetTable says of every table.
   v1::VerifyReplicasResponse replicas;
   grpc::Status answer;
   uint32_t shards_back = 3;
