@@ -17,6 +17,7 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
 using google::protobuf::UnknownField;
 using google::protobuf::util::DefaultFieldComparator;
 using google::protobuf::util::MessageDifferencer;
@@ -46,6 +47,35 @@ std::optional<std::string> FirstUnknown(const Message& message, const std::strin
     if (found.has_value()) return found;
   }
   return std::nullopt;
+}
+
+// The name of the member of a oneof that is set, or that none being set stands for.
+std::string KindOf(const Message& message, const OneofDescriptor& oneof) {
+  const FieldDescriptor* const set = message.GetReflection()->GetOneofFieldDescriptor(message, &oneof);
+  if (set != nullptr) return set->name();
+  if (oneof.containing_type() == v1::Consistency::descriptor()) return "async";
+  if (oneof.containing_type() == v1::Optimizer::descriptor()) return "sgd";
+  return "none";
+}
+
+// Where two messages have other members of a oneof, though these say the same: "modified: consistency.async ->
+// bounded".
+std::string OtherKinds(const Message& a, const Message& b, const std::string& path) {
+  std::string differences;
+  for (int i = 0; i < a.GetDescriptor()->real_oneof_decl_count(); ++i) {
+    const OneofDescriptor& oneof = *a.GetDescriptor()->oneof_decl(i);
+    const std::string kind_a = KindOf(a, oneof), kind_b = KindOf(b, oneof);
+    if (kind_a != kind_b) absl::StrAppend(&differences, "modified: ", path, kind_a, " -> ", kind_b, "\n");
+  }
+  for (int i = 0; i < a.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *a.GetDescriptor()->field(i);
+    if (field.is_repeated() || field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!a.GetReflection()->HasField(a, &field) && !b.GetReflection()->HasField(b, &field)) continue;
+    absl::StrAppend(&differences,
+                    OtherKinds(a.GetReflection()->GetMessage(a, &field), b.GetReflection()->GetMessage(b, &field),
+                               absl::StrCat(path, field.name(), ".")));
+  }
+  return differences;
 }
 
 }  // namespace
@@ -119,7 +149,7 @@ std::string Differences(const Message& a, const Message& b) {
   differencer.set_field_comparator(&comparator);
   differencer.set_message_field_comparison(MessageDifferencer::EQUIVALENT);
   differencer.ReportDifferencesToString(&differences);
-  return differencer.Compare(*known_a, *known_b) ? "" : differences;
+  return differencer.Compare(*known_a, *known_b) ? OtherKinds(*known_a, *known_b, "") : differences;
 }
 
 }  // namespace lodestone

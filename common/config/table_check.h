@@ -28,7 +28,8 @@ absl::Status CheckTableSpec(const v1::TableSpec& spec);
 absl::Status CheckKnown(const v1::TableSpec& spec);
 
 // How two specifications, or other messages of one type, differ; empty if they say the same. NaN equals NaN, so that
-// what was once accepted stays equal to itself. Unknown fields do not count.
+// what was once accepted stays equal to itself. Unknown fields do not count. Messages in which nothing is set are as
+// good as missing, but not as other members of a oneof.
 std::string Differences(const google::protobuf::Message& a, const google::protobuf::Message& b);
 
 }  // namespace lodestone

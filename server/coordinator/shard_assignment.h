@@ -166,7 +166,7 @@ class ShardAssignment {
   void FindAllLost();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
-  // Leaves followers of their owner's zone out of the first map, where nobody has a copy yet.
+  // Leaves followers of their owner's zone out of the first map, in which none is in sync.
   void PartZones();
   // What the join of `server` means for equal copies: it may bring one back, or need one.
   void JudgeEqual(const MemberPlace& server, const Start& start);

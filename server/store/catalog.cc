@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
@@ -28,6 +29,7 @@ namespace lodestone::server {
 namespace {
 
 constexpr size_t kDifferencesShownBytes = 300;
+constexpr int kRevisionBitsOfWorkers = 32;
 constexpr char kGoOnOrElsewhere[] =
     "; to go on with the model that is here, configure it as it was trained (psctl tables lists the tables); for "
     "another "
@@ -82,15 +84,52 @@ bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
   return !StepCollector::Collects(from) && !StepCollector::Collects(to);
 }
 
-// FAILED_PRECONDITION if workers would not notice, or not in time, that the consistency is another one.
+// FAILED_PRECONDITION if steps would begin or end, by which workers take their samples.
 absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSpec& to) {
-  if (Differences(from.consistency(), to.consistency()).empty()) return absl::OkStatus();
   if (!StepCollector::Collects(from.consistency()) && !StepCollector::Collects(to.consistency())) {
     return absl::OkStatus();
   }
+  if (Differences(from.consistency(), to.consistency()).empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the consistency of table `", from.name(), "` is sync or tokens, or would be, by which workers take ",
       "their samples: end them, change train.consistency in their configuration, and start them again"));
+}
+
+// FAILED_PRECONDITION if a worker wants steps, or none, and an operator holds it otherwise: it would train by rules
+// that the table does not have.
+absl::Status CheckHeldConsistency(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
+  if (StepCollector::Collects(wanted.consistency()) == StepCollector::Collects(continued.consistency())) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("the worker wants another consistency of table `", wanted.name(),
+                                                    "` than an operator holds, and either of them has ",
+                                                    "steps (sync, tokens): let it go first (psctl set ", wanted.name(),
+                                                    " --release consistency)"));
+}
+
+// Says what of a worker's settings counts for nothing, as an operator holds it.
+void LogHeld(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
+  if (continued.held().empty()) return;
+  v1::TableSpec of_worker = wanted, of_table = continued;
+  if (of_worker.has_dense()) *of_worker.mutable_dense() = continued.dense();
+  for (v1::TableSpec* const spec : {&of_worker, &of_table}) {  // What is the table's in any case.
+    spec->clear_revision();
+    spec->clear_held();
+    spec->clear_initializer();
+    spec->clear_model();
+  }
+  const std::string differences = Differences(of_worker, of_table);
+  if (differences.empty()) return;
+  LODESTONE_LOG(WARN, "store",
+                "an operator holds other settings of a table than a worker brings (psctl set) table={} held={} "
+                "changes={}",
+                wanted.name(), absl::StrJoin(continued.held(), ","), absl::StrReplaceAll(differences, {{"\n", "; "}}));
+}
+
+// The revision after an operator has set something: above all that workers have made, on other ps too that had not been
+// there, or had not been asked.
+uint64_t NextSetRevision(uint64_t revision) {
+  return ((revision >> kRevisionBitsOfWorkers) + 1) << kRevisionBitsOfWorkers;
 }
 
 // Has contributions to the steps of a table refused while it lives.
@@ -187,7 +226,11 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Find(const v1::TableS
   const Table& table = *found->table;
   LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
   if (keep_settings) return found;
-  return Differences(table.spec(), Continued(table.spec(), spec)).empty() ? found : nullptr;
+  const v1::TableSpec continued = Continued(table.spec(), spec);
+  LODESTONE_RETURN_IF_ERROR(CheckHeldConsistency(spec, continued));
+  if (!Differences(table.spec(), continued).empty()) return nullptr;
+  LogHeld(spec, continued);
+  return found;
 }
 
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec, bool keep_settings) {
@@ -203,6 +246,11 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
   const std::shared_ptr<const TableMap> map = tables();
   const auto found = map->find(TableIdOf(request.table()));
   if (found == map->end() || found->second->table->name() != request.table()) {
+    if (shards_->owned().empty()) {
+      v1::SetTableResponse none;
+      none.set_absent(true);
+      return none;
+    }
     return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "` (psctl tables lists them)"));
   }
   const Table& table = *found->second->table;
@@ -211,10 +259,14 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
   response.set_changed(!Differences(table.spec(), spec).empty());
   if (response.changed()) {
     LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
-    LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
+    if (const std::string other = table.OtherTable(spec); !other.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("that cannot change while table `", table.name(), "` lives: ", other));
+    }
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
-    spec.set_revision(table.spec().revision() + 1);
+    spec.set_revision(NextSetRevision(table.spec().revision()));
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec));
   }
   *response.mutable_settings() = table.spec();
@@ -234,9 +286,12 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     const Table& table = *found->table;
     LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
     v1::TableSpec continued = Continued(table.spec(), spec);
+    LODESTONE_RETURN_IF_ERROR(CheckHeldConsistency(spec, continued));
     if (Differences(table.spec(), continued).empty()) return found;
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
+    if (!continued.held().empty()) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(continued));
+    LogHeld(spec, continued);
     continued.set_revision(table.spec().revision() + 1);
     LODESTONE_RETURN_IF_ERROR(Change(*found, continued));
     return found;

@@ -70,7 +70,7 @@ class Catalog {
   // if it cannot be logged; FAILED_PRECONDITION if contributions to a step wait, and the consistency would be of
   // another kind or have other batches.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, bool keep_settings = false);
-  // Admin.SetTable. As Ensure otherwise.
+  // Admin.SetTable, whose errors it has. Waits and logs as Ensure does.
   absl::StatusOr<v1::SetTableResponse> Set(const v1::SetTableRequest& request);
   // The same as Ensure for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of
   // its numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings

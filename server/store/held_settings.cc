@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 #include "google/protobuf/field_mask.pb.h"
 #include "google/protobuf/util/field_mask_util.h"
@@ -36,6 +38,19 @@ FieldMask MaskOf(const Paths& paths) {
   return mask;
 }
 
+// Whether all that a path goes through is there: a member of a oneof that another one has taken the place of is not.
+bool LeadsSomewhere(const std::string& path, const v1::TableSpec& spec) {
+  const google::protobuf::Message* at = &spec;
+  for (const absl::string_view name : absl::StrSplit(path, '.')) {
+    const google::protobuf::FieldDescriptor* const field = at->GetDescriptor()->FindFieldByName(std::string(name));
+    if (field == nullptr) return false;
+    if (field->real_containing_oneof() != nullptr && !at->GetReflection()->HasField(*at, field)) return false;
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) return true;
+    at = &at->GetReflection()->GetMessage(*at, field);
+  }
+  return true;
+}
+
 void Copy(const FieldMask& fields, const v1::TableSpec& from, v1::TableSpec* to) {
   FieldMaskUtil::MergeOptions options;
   options.set_replace_message_fields(true);
@@ -63,7 +78,10 @@ absl::StatusOr<v1::TableSpec> WithSettings(const v1::TableSpec& spec, const v1::
   Copy(fields, request.settings(), &set);
   FieldMask held;
   FieldMaskUtil::Union(MaskOf(set.held()), fields, &held);  // Sorted, and none within another.
-  *set.mutable_held() = {held.paths().begin(), held.paths().end()};
+  set.clear_held();
+  for (const std::string& path : held.paths()) {
+    if (LeadsSomewhere(path, set)) set.add_held(path);
+  }
   return set;
 }
 

@@ -56,7 +56,8 @@ void WorkerTurnover::Pause() {
 absl::Status WorkerTurnover::TakeTurn() {
   next_turn_ = done() + 1 + Draw(kTurnBatchesMax);
   const auto& workers = training_.running();
-  if (finishing_ || Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
+  const bool may_end = !finishing_ || report_.left + report_.killed == 0;
+  if (!may_end || Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
   const bool leaves = Draw(3) == 0;
   const psctl::Child& worker = *workers[Draw(workers.size())];
   if (!told_.insert(worker.pid()).second) return absl::OkStatus();  // It is about to leave.

@@ -50,8 +50,8 @@ class WorkerTurnover {
   // They are all gone, and nothing is being counted.
   bool idle() const { return training_.running().empty() && !counts_.valid(); }
 
-  // From now on workers join, and none leaves or is killed; the run under way, or the next one if there is none, is the
-  // last.
+  // From now on workers join, and none leaves or is killed once one has; the run under way, or the next one if there is
+  // none, is the last.
   void Finish() { finishing_ = true; }
   bool finished() const { return finished_; }
   // Batches of the run under way that are known to be applied.

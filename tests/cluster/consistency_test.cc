@@ -329,14 +329,14 @@ TEST_F(ConsistencyRun, AnOperatorBoundsStalenessAndLiftsTheBoundWhileWorkersTrai
   };
   StartWorker(), StartWorker();
   while (State().batches_closed() < 100) Pump();
-  EXPECT_TRUE(all_are("", 2));
-  EXPECT_THAT(set("consistency={bounded: {staleness: 2}}"), testing::HasSubstr("ps 1: changed"));
-  while (!all_are("bounded, staleness 2", 2)) Pump();
+  while (!all_are("", 2)) Pump();
+  EXPECT_THAT(set("consistency={bounded: {}}"), testing::HasSubstr("ps 1: changed"));
+  while (!all_are("bounded, staleness 4", 2)) Pump();
   const uint64_t bounded = State().batches_closed();
   while (State().batches_closed() < bounded + 100) Pump();
   StartWorker();  // Whose configuration says nothing of that.
-  while (!all_are("bounded, staleness 2", 3)) Pump();
-  set("consistency={async: {rate: full}}");
+  while (!all_are("bounded, staleness 4", 3)) Pump();
+  set("consistency={async: {}}");
   while (!all_are("async", 3)) Pump();
   const uint64_t lifted = State().batches_closed();
   while (State().batches_closed() < lifted + 100) Pump();
@@ -344,6 +344,16 @@ TEST_F(ConsistencyRun, AnOperatorBoundsStalenessAndLiftsTheBoundWhileWorkersTrai
   while (!all_are("bounded, staleness 0", 3)) Pump();
   const uint64_t again = State().batches_closed();
   while (State().batches_closed() < again + 100) Pump();
+  const auto status = cluster_->StatusOf(0, /*timeout_ms=*/2000);
+  ASSERT_TRUE(status.ok()) << status.status();
+  for (const v1::MemberStatus& worker : status->cluster().workers()) {
+    EXPECT_EQ(worker.progress().consistency().behind_max(), 0u) << "since the bound was set again";
+  }
+  KillServer(1);
+  PsctlRun print({"set", "embedding", "--address", cluster_->config().coordinator().address()});
+  EXPECT_EQ(print.WaitForEnd(), "ended") << print.output();
+  EXPECT_THAT(print.output(), testing::HasSubstr("# held against what workers bring: consistency"));
+  EXPECT_THAT(print.output(), testing::Not(testing::HasSubstr("other settings")));
   for (const auto& worker : workers_) worker->Signal(SIGTERM);
   while (!workers_.empty()) Pump();
   EXPECT_EQ(ended_.size(), 3u);

@@ -66,7 +66,7 @@ absl::Status ClockGate::Start() {
   LODESTONE_RETURN_IF_ERROR(Ask({}, /*takes_part=*/false));
   {
     MutexLock lock(&mu_);
-    MoveUpLocked(newest_);
+    MoveUpLocked(std::max(newest_, options_.reached));
   }
   LODESTONE_RETURN_IF_ERROR(Ask({}, /*takes_part=*/true));
   {
@@ -126,7 +126,7 @@ absl::StatusOr<Clock> ClockGate::Await() {
   LODESTONE_RETURN_IF_ERROR(error_);
   if (ends) return Clock{0};
   ReportLocked();  // It may have moved up.
-  behind_.Add(0, static_cast<double>(begun_ - std::min(begun_, lowest_)));
+  if (IsBounded()) behind_.Add(0, static_cast<double>(begun_ - std::min(begun_, lowest_)));
   unacknowledged_.insert(++begun_);
   changed_.NotifyAll();
   return begun_;
@@ -172,7 +172,10 @@ void ClockGate::Run() {
     {
       MutexLock lock(&mu_);
       std::optional<Question> next;
-      while (!stopped_ && !(next = NextLocked()).has_value()) changed_.WaitForMs(&mu_, kAloneMs);
+      while (!stopped_ && !(next = NextLocked()).has_value()) {
+        changed_.WaitForMs(&mu_, kAloneMs);
+        ReportLocked();  // What was too early to be told.
+      }
       if (stopped_) return;
       question = *next;
     }

@@ -49,6 +49,7 @@ class ClockGate {
 
   struct Options {
     uint32_t staleness = 0;  // Clocks, or kUnbounded.
+    Clock reached = 0;  // That others may think this worker has reached: steps that it took before there was a gate.
     bool moves_up = false;
     int64_t retry_timeout_ms = 60'000;  // How long a coordinator that does not answer is asked again.
     const TimeSource* time = nullptr;   // Must outlive it.

@@ -1,19 +1,25 @@
 // The order of a worker's steps among those of others, which may change while it trains: psctl set makes the staleness
-// of its tables bounded, or lifts that. A worker hears of it with the answer to a push, asks what the settings are, and
-// keeps to them from its next step on. Steps that are read ahead by then are as they were.
+// of its tables bounded, or lifts that. The answer to a push says that settings have changed; a thread of this object's
+// asks what they are, and the next step keeps to them. Steps that are read ahead by then are as they were. While the
+// worker waits for others, or for samples, it has no pushes whose answers could tell, and asks now and then.
 //
 // Orders that have steps (sync, tokens) stay what they are, as samples are leased by them.
 //
-// Not thread-safe, but for gate(): belongs to the trainer. The client and the tables must outlive it.
+// Thread-safe, but for Start and Stop. The client must outlive it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/types.h"
+#include "proto/coordinator.pb.h"
 #include "proto/table.pb.h"
 #include "worker/training/clock_gate.h"
 
@@ -23,38 +29,61 @@ class Client;
 
 class LiveOrder {
  public:
-  // `tables`: as the worker has made them. `gate`: but for its staleness.
+  // `tables`: as the worker has made them. `gate`: but for its staleness and what it has reached.
   LiveOrder(Client* client, const std::vector<v1::TableSpec>& tables, ClockGate::Options gate);
+  ~LiveOrder();
 
-  // What the tables' consistency comes to (StepOrderOf).
-  const v1::Consistency& order() const { return order_; }
+  // What the tables' consistency came to (StepOrderOf) when the worker began. Of sync and tokens that is what it is.
+  const v1::Consistency& first() const { return first_; }
   // Whether gradients are contributions to steps.
-  bool HasSteps() const { return order_.has_sync() || order_.has_tokens(); }
-  // Whether a table that the worker has made otherwise divides its learning rate by the delay.
-  bool tells_versions() const { return tells_versions_; }
-  // In words, for reports; empty: it is async and has always been.
-  std::string InWords() const;
-  // Null: staleness has never been bounded. Thread-safe.
+  bool HasSteps() const { return first_.has_sync() || first_.has_tokens(); }
+  // Whether a table divides its learning rate by the delay since settings have changed.
+  bool tells_versions() const { return tells_versions_.load(std::memory_order_relaxed); }
+  // What it is now, in words, and what has been observed of it; of async that has always been nothing.
+  v1::ConsistencyProgress Observed() const;
+  // Null: staleness has never been bounded. Another one once it is bounded again.
   std::shared_ptr<ClockGate> gate() const;
 
-  // Takes part in the clocks, if staleness is bounded. Before the first step.
+  // Takes part in the clocks, if staleness is bounded. Before the first step; call it once.
   absl::Status Start();
-  // Keeps to what the settings are now, if they have changed. Before each step; cheap if they have not. Errors of the
-  // gate's start; servers that do not answer are asked again before the next step.
-  absl::Status Follow();
+  // A step begins, the one of this number: has the thread ask if settings have changed. Cheap. The error of a gate that
+  // could not be started.
+  absl::Status BeginStep(uint64_t step);
+  // The clock that the next step leads to, once it may read what it is computed from, as ClockGate::Await; nullopt: it
+  // has to be the last. 0 where staleness has never been bounded.
+  absl::StatusOr<std::optional<Clock>> Await();
+  // The worker waits for samples, or has got them.
+  void SetIdle(bool idle);
+  // Ends Await and the thread. It may have to wait for the answer of a server.
+  void Stop();
 
  private:
+  void Run();
+  // Keeps to what the settings are now. UNAVAILABLE and others: they are not known.
+  absl::Status Follow();
   absl::Status Use(const v1::Consistency& order);
+  absl::Status StartGate(uint32_t staleness);
 
   Client* const client_;
   const ClockGate::Options gate_options_;
+  const v1::Consistency first_;
   std::vector<std::string> names_;
-  v1::Consistency order_;
-  bool tells_versions_ = false;
-  uint64_t changes_ = 0;  // Client::SettingsChanges that it keeps to.
+  std::atomic<bool> tells_versions_{false};
+  std::atomic<uint64_t> changes_{0};  // Client::SettingsChanges that it keeps to.
 
   mutable Mutex mu_;
+  CondVar changed_;
+  v1::Consistency now_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<ClockGate> gate_ ABSL_GUARDED_BY(mu_);  // Shared with the callbacks of pushes.
+  double waited_seconds_ ABSL_GUARDED_BY(mu_) = 0;        // In former gates.
+  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t waiting_ ABSL_GUARDED_BY(mu_) = 0;  // Calls that wait for others, or for samples.
+  bool idle_ ABSL_GUARDED_BY(mu_) = false;
+  bool asks_ ABSL_GUARDED_BY(mu_) = false;  // The thread is to ask at once.
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
 };
 
 }  // namespace lodestone::worker

@@ -90,11 +90,11 @@ Trainer::Trainer(const TrainingContext& context)
               .retry_timeout_ms = context.config->worker().retry_timeout_ms(),
               .time = context.time,
               .stops = [this] { return context_.Stops(StopRequest::kFinish) || context_.client->StopsEarly(); }}),
-      prefetch_max_(PrefetchMax(*context.config, order_.order())),
-      lead_(LeadOf(*context.config, order_.order())),
+      prefetch_max_(PrefetchMax(*context.config, order_.first())),
+      lead_(LeadOf(*context.config, order_.first())),
       may_push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0),
       tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(),
-                                         order_.order().has_sync())) {
+                                         order_.first().has_sync())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -135,14 +135,14 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                             .held_max = may_push_later_ ? 2u : 1u,
                             // So that the next is there when a step as short as one of a linear model is over. Where
                             // steps have an order (train.consistency), a batch is taken when it is due.
-                            .read_ahead = order_.order().kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
+                            .read_ahead = order_.first().kind_case() == v1::Consistency::KIND_NOT_SET ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic(),
                             .groups = context_.model->plan().groups});
     // The pipeline ends when its thread does, which may wait for a range.
     const auto stop = absl::MakeCleanup([this, ranges] {
       if (ranges != nullptr) ranges->Stop();
-      if (const std::shared_ptr<ClockGate> gate = order_.gate(); gate != nullptr) gate->Stop();
+      order_.Stop();
     });
     LODESTONE_RETURN_IF_ERROR(ApplyLead(&pipeline));
     while (true) {
@@ -193,18 +193,17 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
 BatchPipeline::Source Trainer::SourceOf(EpochBatches* batches) {
   return [batches, ranges = context_.ranges.get(),
           order = &order_](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
-    const std::shared_ptr<ClockGate> gate = order->gate();
     if (ranges == nullptr) {
       if (!batches->Next(&next->indices)) return false;
     } else {
-      if (gate != nullptr) gate->SetIdle(true);
+      order->SetIdle(true);
       LODESTONE_ASSIGN_OR_RETURN(const bool more, ranges->Next(next));
-      if (gate != nullptr) gate->SetIdle(false);
+      order->SetIdle(false);
       if (!more) return false;
     }
-    if (gate == nullptr) return true;
-    LODESTONE_ASSIGN_OR_RETURN(next->clock, gate->Await());
-    return next->clock != 0;
+    LODESTONE_ASSIGN_OR_RETURN(const std::optional<Clock> clock, order->Await());
+    next->clock = clock.value_or(0);
+    return clock.has_value();
   };
 }
 
@@ -232,7 +231,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   LODESTONE_RETURN_IF_ERROR(context_.client->Health());
   const PushTally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
-  LODESTONE_RETURN_IF_ERROR(order_.Follow());
+  LODESTONE_RETURN_IF_ERROR(order_.BeginStep(steps_));
   const int64_t refresh_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged, item));
   const int64_t compute_ns = NowNs();
@@ -299,21 +298,19 @@ absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
 }
 
 v1::ConsistencyProgress Trainer::Observed() const {
-  v1::ConsistencyProgress observed;
-  const std::string words = order_.InWords();
-  if (words.empty()) return observed;
-  if (const std::shared_ptr<ClockGate> gate = order_.gate(); gate != nullptr) observed = gate->Observed();
-  observed.set_kind(words);
+  v1::ConsistencyProgress observed = order_.Observed();
+  if (observed.kind().empty()) return observed;
   const PushTally::Counts counts = tally_->Get();
   observed.set_late(counts.late);
   observed.set_duplicates(counts.duplicates);
-  if (order_.order().has_sync() && context_.ranges != nullptr)
+  if (order_.first().has_sync() && context_.ranges != nullptr) {
     observed.set_waited_seconds(context_.ranges->waited_seconds());
+  }
   return observed;
 }
 
 absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& item) {
-  if (order_.order().has_sync()) {
+  if (order_.first().has_sync()) {
     // Several batches of a step are computed from the same values.
     const uint64_t step = item.assignment.contribution->step();
     if (context_.parameters->steps() < step) {
@@ -322,7 +319,7 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
     context_.ranges->NoteSteps(step);
     return absl::OkStatus();
   }
-  if (order_.order().has_tokens()) return context_.parameters->PullSteps({}).status();
+  if (order_.first().has_tokens()) return context_.parameters->PullSteps({}).status();
   const std::shared_ptr<ClockGate> gate = order_.gate();
   if (gate != nullptr && !gate->WillDo(dense_lowest_, item.assignment.clock)) {
     // What broadcasts have brought may lack more than is allowed.
@@ -348,7 +345,7 @@ StepOrigin Trainer::OriginOf(const Computed& computed) const {
   const BatchPipeline::Assignment& of = computed.item->assignment;
   if (of.contribution.has_value()) return {computed.step, *of.contribution};
   StepOrigin origin(computed.step, of.range, of.sequence);
-  if (!order_.order().has_tokens()) return origin;
+  if (!order_.first().has_tokens()) return origin;
   // The token is of the oldest of what it was computed from.
   v1::Contribution& contribution = origin.contribution.emplace();
   contribution.set_step(computed.steps);
@@ -384,7 +381,7 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
   auto pushed = [tally = tally_, ranges = context_.ranges, gate = order_.gate(), range = of.range.incarnation,
-                 sequence = of.sequence, clock = of.clock, sync = order_.order().has_sync(),
+                 sequence = of.sequence, clock = of.clock, sync = order_.first().has_sync(),
                  borrowed](const Client::PushResult& result) {
     tally->Add(result);
     // What a guard refuses is not sent again.

@@ -96,7 +96,7 @@ class Trainer {
   // What has been observed of the order of steps.
   v1::ConsistencyProgress Observed() const;
   // A step's batches do not wait for the measured delay, which they have none of.
-  uint32_t BatchesAhead() const { return order_.order().has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
+  uint32_t BatchesAhead() const { return order_.first().has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
   // Passes on what lead_ says.
   absl::Status ApplyLead(BatchPipeline* pipeline);
   // What its push is of.

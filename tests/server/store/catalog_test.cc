@@ -262,11 +262,15 @@ TEST_F(ContinuedTableTest, WhatCannotBeSetIsRefusedAndChangesNothing) {
   settings.mutable_optimizer()->set_learning_rate(std::nanf(""));
   refused("r", "optimizer.learning_rate", settings, absl::StatusCode::kInvalidArgument, "learning_rate");
   settings.mutable_optimizer()->mutable_adam();
-  refused("r", "optimizer.adam", settings, absl::StatusCode::kAlreadyExists, "sgd, not adam");
+  refused("r", "optimizer.adam", settings, absl::StatusCode::kInvalidArgument, "sgd, not adam");
   settings.mutable_embedding()->mutable_admission()->set_count_min(2);
-  refused("d", "embedding.admission", settings, absl::StatusCode::kAlreadyExists, "it is dense [10]");
+  refused("d", "embedding.admission", settings, absl::StatusCode::kInvalidArgument, "it is dense [10]");
   settings.mutable_consistency()->mutable_sync()->set_batches(2);
   refused("r", "consistency", settings, absl::StatusCode::kFailedPrecondition, "change train.consistency");
+  settings.mutable_consistency()->mutable_sync()->clear_batches();
+  refused("r", "consistency", settings, absl::StatusCode::kInvalidArgument, "batches is 0");
+  settings.mutable_consistency()->mutable_tokens();
+  refused("r", "consistency", settings, absl::StatusCode::kInvalidArgument, "batch is 0");
   v1::SetTableRequest request;
   request.set_table("r");
   request.add_released("guard");
@@ -275,18 +279,79 @@ TEST_F(ContinuedTableTest, WhatCannotBeSetIsRefusedAndChangesNothing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("is not held; nothing is"));
 }
 
-TEST_F(ContinuedTableTest, ConsistencyMayBecomeBoundedAndAsyncAgain) {
+// Regression: settings in which nothing but the member of a oneof differs, at its defaults, counted as the same.
+TEST_F(ContinuedTableTest, ConsistencyMayBecomeBoundedByTheDefaultAndAsyncAgain) {
   Make();
-  ASSERT_TRUE(Ensure({AddingRows("r", 2)}).ok());
+  v1::TableSpec spec = AddingRows("r", 2);
+  ASSERT_TRUE(Ensure({spec}).ok());
   v1::SetTableRequest request;
   request.set_table("r");
   request.add_fields("consistency");
+  request.mutable_settings()->mutable_consistency()->mutable_bounded();
+  EXPECT_TRUE(store_->tables().Set(request)->changed());
+  EXPECT_TRUE(store_->tables().SpecOf("r")->consistency().has_bounded());
+  request.mutable_settings()->mutable_consistency()->mutable_async();
+  EXPECT_TRUE(store_->tables().Set(request)->changed());
+  EXPECT_TRUE(store_->tables().SpecOf("r")->consistency().has_async());
+  EXPECT_FALSE(store_->tables().Set(request)->changed());
+  spec.mutable_consistency()->mutable_tokens()->set_batch(2);
+  const absl::Status status = Ensure({spec}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("psctl set r --release consistency"));
+  request.Clear();
+  request.set_table("r");
+  request.add_released("consistency");
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  EXPECT_TRUE(Ensure({spec}).ok());
+}
+
+TEST_F(ContinuedTableTest, WhatIsHeldOfAMemberThatAnotherHasTakenThePlaceOfIsHeldNoMore) {
+  Make();
+  const v1::TableSpec spec = AddingRows("r", 2);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_fields("consistency.bounded.staleness");
   request.mutable_settings()->mutable_consistency()->mutable_bounded()->set_staleness(2);
   ASSERT_TRUE(store_->tables().Set(request).ok());
-  EXPECT_EQ(store_->tables().SpecOf("r")->consistency().bounded().staleness(), 2u);
+  request.set_fields(0, "consistency.async.rate");
   request.mutable_settings()->mutable_consistency()->mutable_async()->set_rate(v1::Consistency::Async::BY_DELAY);
   ASSERT_TRUE(store_->tables().Set(request).ok());
-  EXPECT_TRUE(store_->tables().SpecOf("r")->consistency().has_async());
+  EXPECT_THAT(store_->tables().SpecOf("r")->held(), testing::ElementsAre("consistency.async.rate"));
+  ASSERT_TRUE(Ensure({spec}).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->consistency().async().rate(), v1::Consistency::Async::BY_DELAY);
+}
+
+// What an operator sets on the other ps has a higher revision than all that workers bring to one which was not there.
+TEST_F(ContinuedTableTest, WhatIsHeldComesWithItsRevisionAndIsAboveAllThatWorkersBring) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_fields("optimizer.learning_rate");
+  request.mutable_settings()->mutable_optimizer()->set_learning_rate(-0.5f);
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  const v1::TableSpec held = *store_->tables().SpecOf("r");
+  Make();
+  ASSERT_TRUE(Ensure({spec}).ok());
+  for (const uint32_t pushes : {3, 4, 5}) {
+    spec.mutable_broadcast()->set_every_pushes(pushes);
+    ASSERT_TRUE(Ensure({spec}).ok());
+  }
+  ASSERT_TRUE(store_->tables().Restore(held).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->optimizer().learning_rate(), -0.5f);
+  EXPECT_THAT(store_->tables().SpecOf("r")->held(), testing::ElementsAre("optimizer.learning_rate"));
+}
+
+TEST_F(ContinuedTableTest, APsWithoutShardsHasNoTablesToSet) {
+  Make();
+  for (ShardId shard = 0; shard < store_->shards().size(); ++shard) store_->shards().SetRole(shard, ShardRole::kNone);
+  v1::SetTableRequest request;
+  request.set_table("r");
+  const auto set = store_->tables().Set(request);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_TRUE(set->absent());
 }
 
 TEST_F(ContinuedTableTest, AnotherShapeOptimizerOrUseOfRowsIsRefusedWithWhatToDo) {

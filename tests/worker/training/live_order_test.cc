@@ -1,5 +1,9 @@
 #include "worker/training/live_order.h"
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/time_source.h"
@@ -27,71 +31,111 @@ v1::Consistency Bounded(uint32_t staleness) {
 class LiveOrderTest : public ::testing::Test {
  protected:
   // The order of tables "a" and "b", of which `a` is so.
-  LiveOrder Begin(const v1::Consistency& a) {
+  void Begin(const v1::Consistency& a) {
     std::vector<v1::TableSpec> tables = {Rows("a"), Rows("b")};
     if (a.kind_case() != v1::Consistency::KIND_NOT_SET) *tables[0].mutable_consistency() = a;
     EXPECT_TRUE(client_.EnsureTables(tables).ok());
-    return LiveOrder(&client_, tables, {.time = &time_});
+    order_ = std::make_unique<LiveOrder>(&client_, tables, ClockGate::Options{.time = &time_});
+    ASSERT_TRUE(order_->Start().ok());
+  }
+  std::string InWords() const { return order_->Observed().kind(); }
+  // Steps begin until it is so.
+  void AwaitWords(const std::string& words) {
+    while (InWords() != words) {
+      ASSERT_TRUE(order_->BeginStep(++step_).ok());
+      std::this_thread::yield();
+    }
   }
 
   SteadyTime time_;
   FakeClient client_;
+  std::unique_ptr<LiveOrder> order_;
+  uint64_t step_ = 0;
 };
 
 TEST_F(LiveOrderTest, IsThatOfTheTablesUntilSettingsChange) {
-  LiveOrder order = Begin({});
-  ASSERT_TRUE(order.Start().ok());
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_EQ(order.InWords(), "");
-  EXPECT_EQ(order.gate(), nullptr);
-  EXPECT_FALSE(order.tells_versions());
+  Begin({});
+  ASSERT_TRUE(order_->BeginStep(1).ok());
+  EXPECT_EQ(InWords(), "");
+  EXPECT_EQ(order_->gate(), nullptr);
+  EXPECT_FALSE(order_->tells_versions());
+  const auto clock = order_->Await();
+  ASSERT_TRUE(clock.ok());
+  EXPECT_EQ(*clock, std::optional<Clock>(0)) << "nothing waits";
 }
 
 TEST_F(LiveOrderTest, StalenessIsBoundedAndTheBoundIsLiftedAndSetAgain) {
-  LiveOrder order = Begin({});
-  ASSERT_TRUE(order.Start().ok());
-  client_.ChangeConsistency("b", Bounded(3));
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_EQ(order.InWords(), "bounded, staleness 3");
-  const std::shared_ptr<ClockGate> gate = order.gate();
+  Begin({});
+  ASSERT_TRUE(order_->BeginStep(step_ = 40).ok());
+  client_.ChangeConsistency("b", Bounded(4));  // The default.
+  AwaitWords("bounded, staleness 4");
+  const std::shared_ptr<ClockGate> gate = order_->gate();
   ASSERT_NE(gate, nullptr);
-  EXPECT_FALSE(gate->WillDo(1, 6));
+  EXPECT_GE(gate->clock(), 40u) << "others know of the steps before";
+  EXPECT_FALSE(gate->WillDo(1, 7));
   client_.ChangeConsistency("a", Bounded(1));
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_EQ(order.InWords(), "bounded, staleness 1") << "the least of all tables";
+  AwaitWords("bounded, staleness 1");  // The least of all tables.
   for (const char* const table : {"a", "b"}) client_.ChangeConsistency(table, {});
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_EQ(order.InWords(), "async");
+  AwaitWords("async");
   EXPECT_TRUE(gate->WillDo(1, 1'000'000));
-  EXPECT_EQ(order.gate(), gate) << "others may have a bound still, and want its clock";
+  EXPECT_EQ(order_->gate(), gate) << "others may have a bound still, and want its clock";
   client_.ChangeConsistency("a", Bounded(0));
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_FALSE(gate->WillDo(1, 3));
-  gate->Stop();
+  AwaitWords("bounded, staleness 0");
+  EXPECT_NE(order_->gate(), gate) << "clocks have drifted apart meanwhile";
+  EXPECT_FALSE(order_->gate()->WillDo(1, 3));
+}
+
+// Another worker stands still at clock 0.
+TEST_F(LiveOrderTest, AWorkerThatWaitsHearsThatTheBoundIsLifted) {
+  client_.OnAskClock([](const v1::AwaitClockRequest&) {
+    v1::AwaitClockResponse response;
+    response.set_lowest(0);
+    return response;
+  });
+  Begin(Bounded(1));
+  for (Clock clock = 1; clock <= 2; ++clock) {
+    const auto begun = order_->Await();
+    ASSERT_TRUE(begun.ok());
+    EXPECT_EQ(*begun, std::optional<Clock>(clock));
+    order_->gate()->Acknowledged(clock);
+  }
+  std::thread waiter([this] {
+    const auto begun = order_->Await();
+    ASSERT_TRUE(begun.ok());
+    EXPECT_EQ(*begun, std::optional<Clock>(3));
+  });
+  for (const char* const table : {"a", "b"}) client_.ChangeConsistency(table, {});
+  waiter.join();  // Without a step that begins.
+  EXPECT_EQ(InWords(), "async");
+}
+
+TEST_F(LiveOrderTest, AWorkerThatWaitsForSamplesHearsOfABoundAndItsClockFollows) {
+  Begin({});
+  order_->SetIdle(true);
+  client_.ChangeConsistency("a", Bounded(2));
+  while (order_->gate() == nullptr) std::this_thread::yield();
+  order_->SetIdle(false);
 }
 
 TEST_F(LiveOrderTest, ItTellsVersionsWhereATableDividesItsRateByTheDelay) {
-  LiveOrder order = Begin({});
+  Begin({});
   v1::Consistency by_delay;
   by_delay.mutable_async()->set_rate(v1::Consistency::Async::BY_DELAY);
   client_.ChangeConsistency("b", by_delay);
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_TRUE(order.tells_versions());
-  EXPECT_EQ(order.gate(), nullptr);
+  while (!order_->tells_versions()) ASSERT_TRUE(order_->BeginStep(++step_).ok());
+  EXPECT_EQ(order_->gate(), nullptr);
   client_.ChangeConsistency("b", {});
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_FALSE(order.tells_versions());
+  while (order_->tells_versions()) ASSERT_TRUE(order_->BeginStep(++step_).ok());
 }
 
 TEST_F(LiveOrderTest, AnOrderOfStepsStaysWhatItIs) {
   v1::Consistency tokens;
   tokens.mutable_tokens()->set_batch(2);
-  LiveOrder order = Begin(tokens);
-  ASSERT_TRUE(order.Start().ok());
+  Begin(tokens);
   client_.ChangeConsistency("a", Bounded(1));
-  ASSERT_TRUE(order.Follow().ok());
-  EXPECT_TRUE(order.HasSteps());
-  EXPECT_EQ(order.gate(), nullptr);
+  ASSERT_TRUE(order_->BeginStep(1).ok());
+  EXPECT_TRUE(order_->HasSteps());
+  EXPECT_EQ(order_->gate(), nullptr);
 }
 
 }  // namespace

@@ -51,7 +51,22 @@ absl::StatusOr<std::vector<SetPart>> SetOnCluster(const SetOptions& options, con
   return parts;
 }
 
-// The settings as YAML that they can be set from, without what the ps and the model description are concerned with.
+// UNIMPLEMENTED if a ps is of a version that knows nothing of settings which are held: it could not follow one that
+// does.
+absl::Status CheckVersions(const SetOptions& options) {
+  v1::SetTableRequest question;
+  question.set_table(options.table);
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<SetPart> parts, SetOnCluster(options, question));
+  for (const SetPart& part : parts) {
+    if (!absl::IsUnimplemented(part.done.status())) continue;
+    return absl::UnimplementedError(absl::StrCat("ps ", part.server,
+                                                 " is of an older version, in which no settings are ",
+                                                 "held: start it again with this version; nothing was changed"));
+  }
+  return absl::OkStatus();
+}
+
+// The settings as YAML, without what only the ps and the model description are concerned with.
 std::string SettingsText(v1::TableSpec spec) {
   std::string text;
   if (!spec.held().empty()) {
@@ -68,12 +83,17 @@ std::string SettingsText(v1::TableSpec spec) {
 
 void PrintText(const std::vector<SetPart>& parts, bool changes) {
   for (const SetPart& part : parts) {
-    if (!changes || !part.done.ok()) continue;
+    if (!part.done.ok()) continue;
+    if (part.done->absent()) {
+      std::printf("ps %u: owns no shards yet, and gets the table with the first\n", part.server);
+      continue;
+    }
+    if (!changes) continue;
     std::printf("ps %u: %s\n", part.server, part.done->changed() ? "changed" : "was so already");
   }
   std::optional<v1::TableSpec> first;
   for (const SetPart& part : parts) {
-    if (!part.done.ok()) continue;
+    if (!part.done.ok() || part.done->absent()) continue;
     v1::TableSpec settings = part.done->settings();
     settings.clear_revision();  // Each ps counts by itself.
     if (!first.has_value()) {
@@ -101,7 +121,7 @@ std::string ToJson(const SetOptions& options, const std::vector<SetPart>& parts)
 }
 
 // Says what went wrong, and returns the exit code.
-int Judge(const std::vector<SetPart>& parts) {
+int Judge(const std::vector<SetPart>& parts, bool changes) {
   size_t failed = 0;
   for (const SetPart& part : parts) {
     if (part.done.ok()) continue;
@@ -109,9 +129,9 @@ int Judge(const std::vector<SetPart>& parts) {
     Complain(kSet, absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
   }
   if (failed == 0) return kExitDone;
-  if (failed < parts.size()) {
-    Complain(kSet, absl::StrCat(failed, " of ", parts.size(),
-                                " servers failed, the others have changed it. It is safe ", "to run this again"));
+  if (changes && failed < parts.size()) {
+    Complain(kSet, absl::StrCat(failed, " of ", parts.size(), " servers failed, the others have it so now. It is safe ",
+                                "to run this again"));
   }
   return kExitFailed;
 }
@@ -139,19 +159,23 @@ int RunSet(const SetOptions& options) {
   }
   const absl::StatusOr<v1::SetTableRequest> request = MakeSetRequest(options);
   if (!request.ok()) return FailUsage(kSet, request.status().message());
+  const bool changes = !options.assignments.empty() || !options.released.empty();
+  if (changes) {
+    if (const absl::Status known = CheckVersions(options); !known.ok()) return Fail(kSet, known);
+  }
   const auto parts = SetOnCluster(options, *request);
   if (!parts.ok()) return Fail(kSet, parts.status());
   if (options.json) {
     std::fputs(ToJson(options, *parts).c_str(), stdout);
   } else {
-    PrintText(*parts, !options.assignments.empty() || !options.released.empty());
+    PrintText(*parts, changes);
   }
-  return Judge(*parts);
+  return Judge(*parts, changes);
 }
 
 const Verb kSetVerb = {
     kSet, "Changes settings of a table while it is trained, or prints them: its learning rate, consistency, guard, …",
-    "  psctl set embedding optimizer.learning_rate=0.01       halves a learning rate while training goes on\n"
+    "  psctl set embedding optimizer.learning_rate=0.01       a lower learning rate while training goes on\n"
     "  psctl set embedding                                    prints the settings of table embedding\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<SetOptions>();

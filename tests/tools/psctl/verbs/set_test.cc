@@ -47,7 +47,8 @@ TEST_F(SetTest, AsksEveryServerForTheSame) {
   for (FakeAdmin* each : {&zero_, &one_}) {
     EXPECT_THAT(
         each->names(),
-        ElementsAre("table: \"rows\" fields: \"optimizer.learning_rate\" fields: \"guard\" settings { optimizer "
+        ElementsAre("table: \"rows\"",
+                    "table: \"rows\" fields: \"optimizer.learning_rate\" fields: \"guard\" settings { optimizer "
                     "{ learning_rate: 0.5 } guard { norm_max_factor: 7 } } released: \"broadcast\""));
   }
   EXPECT_THAT(text, HasSubstr("ps 0: changed\n"));
@@ -73,7 +74,15 @@ TEST_F(SetTest, TellsWhichServerFailedAndThatItCanBeRunAgain) {
   options_.assignments = {"memory_max_bytes=64MiB"};
   Output(1);
   EXPECT_THAT(errors_, HasSubstr("ps 1: the ps at " + one_.address + ": there is no table `rows`"));
-  EXPECT_THAT(errors_, HasSubstr("1 of 2 servers failed, the others have changed it"));
+  EXPECT_THAT(errors_, HasSubstr("1 of 2 servers failed, the others have it so now"));
+}
+
+TEST_F(SetTest, NothingIsChangedWhileAPsIsOfAnOlderVersion) {
+  one_.answer = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  options_.assignments = {"memory_max_bytes=64MiB"};
+  Output(1);
+  EXPECT_THAT(errors_, HasSubstr("ps 1 is of an older version"));
+  EXPECT_THAT(zero_.names(), ElementsAre("table: \"rows\""));
 }
 
 TEST_F(SetTest, AFieldThatIsNoneIsAWrongCommandLineWithTheNearestName) {
