@@ -55,6 +55,7 @@ std::string KindOf(const Message& message, const OneofDescriptor& oneof) {
   if (set != nullptr) return set->name();
   if (oneof.containing_type() == v1::Consistency::descriptor()) return "async";
   if (oneof.containing_type() == v1::Optimizer::descriptor()) return "sgd";
+  if (oneof.containing_type() == v1::Initializer::descriptor()) return "zeros";
   return "none";
 }
 

@@ -95,14 +95,12 @@ absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSp
       "their samples: end them, change train.consistency in their configuration, and start them again"));
 }
 
-// FAILED_PRECONDITION if a worker wants steps, or none, and an operator holds it otherwise: it would train by rules
-// that the table does not have.
+// FAILED_PRECONDITION if a worker wants steps, or none, or others, and an operator holds it otherwise: it would train
+// by rules that the table does not have.
 absl::Status CheckHeldConsistency(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
-  if (StepCollector::Collects(wanted.consistency()) == StepCollector::Collects(continued.consistency())) {
-    return absl::OkStatus();
-  }
+  if (GoesOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the worker wants another consistency of table `", wanted.name(),
-                                                    "` than an operator holds, and either of them has ",
+                                                    "` than an operator holds, and one of them has ",
                                                     "steps (sync, tokens): let it go first (psctl set ", wanted.name(),
                                                     " --release consistency)"));
 }

@@ -201,6 +201,11 @@ Clock ClockGate::clock() const {
   return ReachedLocked();
 }
 
+Clock ClockGate::begun() const {
+  MutexLock lock(&mu_);
+  return begun_;
+}
+
 v1::ConsistencyProgress ClockGate::Observed() const {
   v1::ConsistencyProgress observed;
   MutexLock lock(&mu_);

@@ -78,6 +78,8 @@ class ClockGate {
   Clock lowest() const;
   // What this worker has reached.
   Clock clock() const;
+  // What its steps that have begun lead to.
+  Clock begun() const;
   // Whether values that were read when the others' lowest clock was `lowest` will do for the step that leads to
   // `clock`.
   bool WillDo(Clock lowest, Clock clock) const;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
 #include "common/telemetry/log.h"
@@ -69,7 +70,6 @@ absl::StatusOr<std::optional<Clock>> LiveOrder::Await() {
     if (gate == nullptr) return Clock{0};
     ++waiting_;
   }
-  absl::StatusOr<std::optional<Clock>> result;
   while (true) {
     const absl::StatusOr<Clock> clock = gate->Await();
     MutexLock lock(&mu_);
@@ -108,6 +108,7 @@ void LiveOrder::Stop() {
 
 void LiveOrder::Run() {
   bool failed = false;
+  std::string told;  // The last error in the log.
   while (true) {
     {
       MutexLock lock(&mu_);
@@ -120,7 +121,7 @@ void LiveOrder::Run() {
     }
     const absl::Status followed = Follow();
     failed = !followed.ok();
-    if (failed) {
+    if (failed && followed.ToString() != std::exchange(told, followed.ToString())) {
       LODESTONE_LOG(WARN, "trainer", "what the settings of the tables are now is not known yet error={}",
                     followed.ToString());
     }
@@ -130,6 +131,9 @@ void LiveOrder::Run() {
 absl::Status LiveOrder::Follow() {
   const uint64_t changes = client_->SettingsChanges();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, client_->DescribeTables(names_));
+  if (tables.size() < names_.size()) {  // Those that were asked own nothing any more.
+    return absl::UnavailableError(absl::StrCat("the servers know ", tables.size(), " of ", names_.size(), " tables"));
+  }
   tells_versions_ = std::any_of(tables.begin(), tables.end(), [](const v1::TableSpec& table) {
     return table.consistency().async().rate() == v1::Consistency::Async::BY_DELAY;
   });
@@ -152,24 +156,21 @@ absl::Status LiveOrder::Follow() {
 
 absl::Status LiveOrder::Use(const v1::Consistency& order) {
   bool begins = false;  // It was not bounded before.
-  std::shared_ptr<ClockGate> gate;
   {
     MutexLock lock(&mu_);
     begins = order.has_bounded() && !now_.has_bounded();
-    gate = gate_;
-    if (!begins) now_ = order;
+    if (!begins) {
+      now_ = order;
+      if (gate_ != nullptr) gate_->SetStaleness(StalenessOf(order));
+    }
   }
   if (begins) {
-    if (const absl::Status started = StartGate(StalenessOf(order)); !started.ok()) {
-      MutexLock lock(&mu_);
-      error_ = started;
-      return started;
-    }
-  } else if (gate != nullptr) {
-    gate->SetStaleness(StalenessOf(order));
+    const absl::Status started = StartGate(StalenessOf(order));
+    MutexLock lock(&mu_);
+    error_ = started;
+    if (!started.ok()) return started;
+    now_ = order;
   }
-  MutexLock lock(&mu_);
-  now_ = order;
   LODESTONE_LOG(INFO, "trainer", "another order of steps consistency=`{}`",
                 order.has_bounded() ? InWords(order) : "async");
   return absl::OkStatus();
@@ -182,12 +183,13 @@ absl::Status LiveOrder::StartGate(uint32_t staleness) {
   {
     // Others know of steps that were taken without a gate, or without a bound.
     MutexLock lock(&mu_);
-    options.reached = std::max<Clock>(step_, former == nullptr ? 0 : former->clock());
+    options.reached = std::max<Clock>(step_, former == nullptr ? 0 : former->begun());
   }
   auto gate = std::make_shared<ClockGate>(client_, std::move(options));
   LODESTONE_RETURN_IF_ERROR(gate->Start());
   {
     MutexLock lock(&mu_);
+    if (stopped_) return absl::OkStatus();  // Stop has the former gate.
     if (former != nullptr) waited_seconds_ += former->Observed().waited_seconds();
     if (idle_) gate->SetIdle(true);
     gate_ = std::move(gate);

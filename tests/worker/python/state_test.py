@@ -69,6 +69,19 @@ class Assign(ClusterCase):
                         self.assertLess(np.abs(table.pull().result()).max(), 100)
                     self.cluster.push = push
 
+    @unittest.skipUnless(os.path.exists(PSCTL), "psctl is not beside this test")
+    def test_values_are_not_set_by_other_settings_than_an_operator_holds(self):
+        table = self.cluster.dense("held", 4, lodestone.SGD(0.1), lodestone.Constant(2))
+        psctl = [PSCTL, "set", "held", "--address", self.local.address]
+        subprocess.run(psctl + ["optimizer.learning_rate=0.01"], check=True, capture_output=True)
+        with self.assertRaisesRegex(lodestone.FailedPrecondition, "psctl set held --release optimizer.learning_rate"):
+            table.assign(np.ones(4))
+        np.testing.assert_array_equal(table.pull().result(), np.full(4, 2))
+        subprocess.run(psctl + ["--release", "optimizer.learning_rate", "broadcast={every_ms: 20}"], check=True,
+                       capture_output=True)
+        table.assign(np.ones(4))
+        np.testing.assert_array_equal(table.pull().result(), np.ones(4))
+
     def test_nothing_is_pushed_where_values_are_as_wanted(self):
         table = self.cluster.dense("same", 4, lodestone.Adam(0.1), lodestone.Constant(2))
         before = table.pull()

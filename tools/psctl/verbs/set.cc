@@ -109,7 +109,9 @@ std::string ToJson(const SetOptions& options, const std::vector<SetPart>& parts)
   nlohmann::ordered_json servers = nlohmann::ordered_json::array();
   for (const SetPart& part : parts) {
     nlohmann::ordered_json server = {{"server", part.server}, {"address", part.address}};
-    if (part.done.ok()) {
+    if (part.done.ok() && part.done->absent()) {
+      server["absent"] = true;
+    } else if (part.done.ok()) {
       server["changed"] = part.done->changed();
       server["settings"] = JsonOf(part.done->settings());
     } else {
@@ -186,9 +188,11 @@ const Verb kSetVerb = {
           "consistency={bounded: {staleness: 4}}, guard.norm_max_factor=10, embedding.eviction.ttl_ms=86400000. It is "
           "held then: what the configurations of workers that join say of it counts for nothing. None: the settings "
           "are printed");
-      command->add_option("--release", options->released,
-                          "A field that is held and is to be so no more; it stays as it is until a worker joins whose "
-                          "configuration says otherwise");
+      command
+          ->add_option("--release", options->released,
+                       "A field that is held and is to be so no more; it stays as it is until a worker joins whose "
+                       "configuration says otherwise. May be given several times")
+          ->allow_extra_args(false);
       AddAddress(command, &options->address);
       AddJson(command, &options->json);
       AddTimeout(command, &options->timeout_ms, "How long to wait for each ps");

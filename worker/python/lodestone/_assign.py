@@ -16,7 +16,7 @@ from ctypes import byref, c_void_p
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 
 from ._arrays import floats, keys as keys_of
-from ._errors import Aborted, InvalidArgument, NotFound, Unimplemented
+from ._errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, Unimplemented
 from ._library import interruptibly, library
 from ._tables import Dense, Embedding, Table
 
@@ -72,6 +72,11 @@ class _Assignment:
         if not np.isfinite(self.values).all():
             raise InvalidArgument(f"{what} are not all finite")
         self.spec: Dict[str, Any] = cluster.table(table.name).spec  # As they are now.
+        held = [path for path in self.spec.get("held", ())
+                if any((path + ".").startswith(of) for of in ("optimizer.", "guard.", "embedding.admission."))]
+        if held:  # Values are pushed under other settings for a while, which would count for nothing.
+            raise FailedPrecondition(f"{what} cannot be set while an operator holds {', '.join(held)}: let it go first "
+                                     f"(psctl set {table.name} --release {held[0]})")
         optimizer, self.scale = _adding(self.spec.get("optimizer", {}), table.name)
         #: The largest difference.
         self.bound = max((float(np.abs(self._left(piece)).max(initial=0)) for piece in self.pieces()), default=0.0)
@@ -122,7 +127,7 @@ class _Assignment:
 def _use(cluster: "Cluster", spec: Mapping[str, Any]) -> None:
     """Gives a table these settings; the description of a model stays as it is."""
     lib = library()
-    text = json.dumps({name: of for name, of in spec.items() if name not in ("model", "revision")}).encode()
+    text = json.dumps({name: of for name, of in spec.items() if name not in ("held", "model", "revision")}).encode()
 
     def open_table() -> None:
         with cluster._native as client:
