@@ -305,6 +305,21 @@ TEST_F(ContinuedTableTest, ConsistencyMayBecomeBoundedByTheDefaultAndAsyncAgain)
   EXPECT_TRUE(Ensure({spec}).ok());
 }
 
+TEST_F(ContinuedTableTest, AWorkerWithStepsOfOtherBatchesThanAnOperatorHoldsIsRefused) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_consistency()->mutable_sync()->set_batches(2);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.add_fields("consistency");
+  *request.mutable_settings()->mutable_consistency() = spec.consistency();
+  ASSERT_TRUE(store_->tables().Set(request).ok()) << "it is held as it is";
+  EXPECT_TRUE(Ensure({spec}).ok());
+  spec.mutable_consistency()->mutable_sync()->set_batches(4);
+  EXPECT_EQ(Ensure({spec}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ContinuedTableTest, WhatIsHeldOfAMemberThatAnotherHasTakenThePlaceOfIsHeldNoMore) {
   Make();
   const v1::TableSpec spec = AddingRows("r", 2);

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "grpcpp/channel.h"
 #include "proto/admin.pb.h"
 
@@ -38,6 +39,21 @@ struct ServerAddress {
 // The servers of the cluster of the ps at `address`, by index, as its coordinator knows them. An error unless all have
 // joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
+
+// What each of these servers says to `ask`, by server: all are asked at the same time, on threads of their own. Part:
+// an aggregate of server, address and an absl::StatusOr of the answer. An error if the servers cannot be known; those
+// of single servers are in their parts.
+template <typename Part, typename Ask>
+absl::StatusOr<std::vector<Part>> AskServers(const std::string& address, int timeout_ms, const Ask& ask) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
+  std::vector<Part> parts(servers.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    threads.emplace_back([&, i] { parts[i] = Part{servers[i].server, servers[i].address, ask(servers[i].address)}; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return parts;
+}
 
 // What a client needs to know to read from a cluster.
 struct ClusterAddress {

@@ -4,14 +4,12 @@
 
 #include <cstdio>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 #include "tools/psctl/client/admin_client.h"
@@ -66,17 +64,8 @@ std::string ManualCheckpointName(absl::Time now) {
 
 absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
                                                               int timeout_ms) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
-  std::vector<CheckpointPart> parts;
-  for (const ServerAddress& server : servers) {
-    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
-  }
-  std::vector<std::thread> threads;
-  for (CheckpointPart& part : parts) {
-    threads.emplace_back([&] { part.written = RequestCheckpoint(part.address, name, timeout_ms); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return parts;
+  return AskServers<CheckpointPart>(
+      address, timeout_ms, [&](const std::string& server) { return RequestCheckpoint(server, name, timeout_ms); });
 }
 
 int RunCheckpoint(CheckpointOptions options) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -122,17 +121,8 @@ absl::StatusOr<v1::RollbackRequest> MakeRollbackRequest(const std::string& table
 
 absl::StatusOr<std::vector<RollbackPart>> RollBackCluster(const std::string& address,
                                                           const v1::RollbackRequest& request, int timeout_ms) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
-  std::vector<RollbackPart> parts;
-  for (const ServerAddress& server : servers) {
-    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
-  }
-  std::vector<std::thread> threads;
-  for (RollbackPart& part : parts) {
-    threads.emplace_back([&] { part.done = RequestRollback(part.address, request, timeout_ms); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return parts;
+  return AskServers<RollbackPart>(
+      address, timeout_ms, [&](const std::string& server) { return RequestRollback(server, request, timeout_ms); });
 }
 
 int RunRollback(const RollbackOptions& options) {

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -37,18 +36,9 @@ struct SetPart {
 };
 
 absl::StatusOr<std::vector<SetPart>> SetOnCluster(const SetOptions& options, const v1::SetTableRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers,
-                             FindServers(options.address, options.timeout_ms));
-  std::vector<SetPart> parts;
-  for (const ServerAddress& server : servers) {
-    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
-  }
-  std::vector<std::thread> threads;
-  for (SetPart& part : parts) {
-    threads.emplace_back([&] { part.done = RequestSetTable(part.address, request, options.timeout_ms); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return parts;
+  return AskServers<SetPart>(options.address, options.timeout_ms, [&](const std::string& server) {
+    return RequestSetTable(server, request, options.timeout_ms);
+  });
 }
 
 // UNIMPLEMENTED if a ps is of a version that knows nothing of settings which are held: it could not follow one that

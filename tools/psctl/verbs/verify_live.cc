@@ -3,12 +3,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/text/exit_code.h"
@@ -50,18 +48,9 @@ LiveCount Count(const std::vector<LiveReplicas>& replicas) {
 }
 
 absl::StatusOr<std::vector<LiveReplicas>> CompareReplicas(const VerifyLiveOptions& options) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers,
-                             FindServers(options.address, options.timeout_ms));
-  std::vector<LiveReplicas> replicas;
-  for (const ServerAddress& server : servers) {
-    replicas.push_back({server.server, server.address, absl::UnknownError("was not asked")});
-  }
-  std::vector<std::thread> threads;
-  for (LiveReplicas& of_server : replicas) {
-    threads.emplace_back([&] { of_server.compared = RequestVerifyReplicas(of_server.address, options.timeout_ms); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return replicas;
+  return AskServers<LiveReplicas>(options.address, options.timeout_ms, [&](const std::string& server) {
+    return RequestVerifyReplicas(server, options.timeout_ms);
+  });
 }
 
 std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& paint) {
