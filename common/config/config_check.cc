@@ -107,25 +107,28 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   const bool in_memory = durability == v1::ClusterConfig::MEMORY || (!has_data_dir && !replicated);
   if (config.cluster().reads() == v1::ClusterConfig::DURABLE && in_memory) {
     problems->push_back(
-        {"cluster.reads", "durable needs server.data_dir or cluster.replicas: 2: in memory nothing is"});
+        {"cluster.reads", "durable needs server.data_dir or cluster.replicas of 2 or 3: in memory nothing is"});
   }
   if (replicated && (durability == v1::ClusterConfig::MEMORY || durability == v1::ClusterConfig::PROCESS)) {
-    problems->push_back({"cluster.durability", "must be replica (or auto), or machine, where cluster.replicas is 2"});
+    problems->push_back(
+        {"cluster.durability", "must be replica (or auto), or machine, where cluster.replicas is 2 or 3"});
   }
   if (!replicated && durability == v1::ClusterConfig::REPLICA) {
-    problems->push_back({"cluster.durability", "replica needs cluster.replicas: 2"});
+    problems->push_back({"cluster.durability", "replica needs cluster.replicas of 2 or 3"});
   }
   if (config.cluster().in_sync_min() > config.cluster().replicas()) {
     problems->push_back({"cluster.in_sync_min", absl::StrCat(config.cluster().in_sync_min(),
                                                              " copies are never in sync where cluster.replicas is ",
                                                              config.cluster().replicas(), ": no push would be taken")});
   }
-  if (replicated && config.cluster().servers() < 2) {
-    problems->push_back({"cluster.replicas", "2 needs a second server: cluster.servers is 1"});
+  if (config.cluster().servers() < config.cluster().replicas()) {
+    problems->push_back(
+        {"cluster.replicas", absl::StrCat(config.cluster().replicas(), " needs as many servers: cluster.servers is ",
+                                          config.cluster().servers())});
   }
   if (replicated && !has_data_dir && config.coordinator().etcd().empty()) {
     problems->push_back({"cluster.replicas",
-                         "2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
+                         "needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
                          "whom would give the shards back to ps that no longer hold them"});
   }
   if (config.coordinator().rebalance() == v1::CoordinatorConfig::AUTO &&

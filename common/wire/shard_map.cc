@@ -37,6 +37,8 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   map.owners_.assign(route.owners().begin(), route.owners().end());
   map.followers_.assign(route.followers().begin(), route.followers().end());
   map.in_sync_.assign(route.in_sync().begin(), route.in_sync().end());
+  map.second_followers_.assign(route.second_followers().begin(), route.second_followers().end());
+  map.second_in_sync_.assign(route.second_in_sync().begin(), route.second_in_sync().end());
   map.terms_.assign(route.terms().begin(), route.terms().end());
   map.lost_.assign(route.lost().begin(), route.lost().end());
   map.handovers_.assign(route.handovers().begin(), route.handovers().end());
@@ -51,6 +53,8 @@ absl::Status ShardMap::Check() const {
   if (owners_.empty()) return absl::InvalidArgumentError("the shard map has no shards");
   for (const auto& [what, size] : {std::pair{"followers", followers_.size()},
                                    {"followers in sync or not", in_sync_.size()},
+                                   {"second followers", second_followers_.size()},
+                                   {"second followers in sync or not", second_in_sync_.size()},
                                    {"terms", terms_.size()},
                                    {"shards lost or not", lost_.size()},
                                    {"handovers", handovers_.size()},
@@ -64,28 +68,42 @@ absl::Status ShardMap::Check() const {
       return absl::InvalidArgumentError(absl::StrCat("the shard map gives shard ", shard, " to server ", owners_[shard],
                                                      ", but has ", servers_.size(), " servers"));
     }
-    const std::optional<uint32_t> follower = FollowerOf(shard);
-    if (follower.has_value() && (*follower >= servers_.size() || *follower == owners_[shard])) {
-      return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *follower, " follow shard ", shard,
-                                                     " of server ", owners_[shard], ", and has ", servers_.size(),
-                                                     " servers"));
-    }
-    const std::optional<uint32_t> learner = LearnerOf(shard);
-    if (learner.has_value() && (*learner >= servers_.size() || *learner == owners_[shard] || learner == follower)) {
-      return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *learner, " learn shard ", shard,
-                                                     " of server ", owners_[shard], ", and has ", servers_.size(),
-                                                     " servers"));
-    }
-    if (InSync(shard) && !follower.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the shard map has a follower of shard ", shard, " in sync, and names none"));
-    }
-    if (HandoverOf(shard) > 0 && !InSync(shard)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the shard map has shard ", shard, " change hands, and no follower is in sync"));
-    }
+    if (absl::Status status = CheckFollowers(shard); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status ShardMap::CheckFollowers(ShardId shard) const {
+  const std::optional<uint32_t> first = FollowerOf(shard), second = SecondFollowerOf(shard), learner = LearnerOf(shard);
+  const auto check = [&](const char* what, const std::optional<uint32_t>& server, bool is_another) {
+    if (!server.has_value() || (*server < servers_.size() && *server != owners_[shard] && !is_another)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *server, " ", what, " shard ", shard,
+                                                   " of server ", owners_[shard], ", and has ", servers_.size(),
+                                                   " servers"));
+  };
+  if (absl::Status status = check("follow", first, false); !status.ok()) return status;
+  if (absl::Status status = check("follow", second, second == first); !status.ok()) return status;
+  if (absl::Status status = check("learn", learner, learner == first || learner == second); !status.ok()) return status;
+  const bool second_in_sync = !second_in_sync_.empty() && second_in_sync_[shard];
+  if ((InSync(shard) && !first.has_value()) || (second_in_sync && !second.has_value())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shard map has a follower of shard ", shard, " in sync, and names none"));
+  }
+  if (HandoverOf(shard) > 0 && !InSync(shard)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shard map has shard ", shard, " change hands, and no follower is in sync"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<uint32_t> ShardMap::FollowersOf(ShardId shard) const {
+  std::vector<uint32_t> followers;
+  for (const std::optional<uint32_t> server : {FollowerOf(shard), SecondFollowerOf(shard)}) {
+    if (server.has_value()) followers.push_back(*server);
+  }
+  return followers;
 }
 
 std::vector<ShardId> ShardMap::LostBy(uint32_t server) const {
@@ -108,11 +126,11 @@ std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers) {
   return owners;
 }
 
-std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers) {
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers, uint32_t which) {
   std::vector<uint32_t> followers(shards);
   for (uint32_t shard = 0; shard < shards; ++shard) {
     const uint32_t round = shard / servers;
-    followers[shard] = (shard % servers + 1 + round % (servers - 1)) % servers + 1;
+    followers[shard] = (shard % servers + 1 + (round + which) % (servers - 1)) % servers + 1;
   }
   return followers;
 }

@@ -56,28 +56,30 @@ class ShardMap {
   static absl::StatusOr<ShardMap> FromProto(const v1::RouteResponse& route);
 
   uint64_t epoch() const { return epoch_; }
-  // Whether shards have followers, though each may be away (cluster.replicas: 2).
+  // Whether shards have followers, though each may be away (cluster.replicas above 1).
   bool replicated() const { return !followers_.empty(); }
   uint32_t shards() const { return static_cast<uint32_t>(owners_.size()); }
   uint32_t servers() const { return static_cast<uint32_t>(servers_.size()); }
   // Index of the server that owns `shard`. REQUIRES of this and of all that follow: shard < shards().
   uint32_t OwnerOf(ShardId shard) const { return owners_[shard]; }
-  // Index of the server that follows it; nullopt: none.
-  std::optional<uint32_t> FollowerOf(ShardId shard) const {
-    if (followers_.empty() || followers_[shard] == 0) return std::nullopt;
-    return followers_[shard] - 1;
-  }
-  // Index of its learner, which gets a copy to take the follower's place; nullopt: none.
-  std::optional<uint32_t> LearnerOf(ShardId shard) const {
-    if (learners_.empty() || learners_[shard] == 0) return std::nullopt;
-    return learners_[shard] - 1;
-  }
+  // Index of the server that follows it, the first of two; nullopt: none.
+  std::optional<uint32_t> FollowerOf(ShardId shard) const { return ServerIn(followers_, shard); }
+  std::optional<uint32_t> SecondFollowerOf(ShardId shard) const { return ServerIn(second_followers_, shard); }
+  // All that follow it, the first one first.
+  std::vector<uint32_t> FollowersOf(ShardId shard) const;
+  // Index of its learner, which gets a copy to take a follower's place; nullopt: none.
+  std::optional<uint32_t> LearnerOf(ShardId shard) const { return ServerIn(learners_, shard); }
   // Whether `server` is to hold a copy of it that it does not own.
   bool IsFollowedBy(ShardId shard, uint32_t server) const {
-    return FollowerOf(shard) == server || LearnerOf(shard) == server;
+    return FollowerOf(shard) == server || SecondFollowerOf(shard) == server || LearnerOf(shard) == server;
   }
-  // Whether its follower is to own it when the owner dies.
+  // Whether its first follower may own it when the owner dies.
   bool InSync(ShardId shard) const { return !in_sync_.empty() && in_sync_[shard]; }
+  // Whether `server` follows it and may.
+  bool InSync(ShardId shard, uint32_t server) const {
+    if (FollowerOf(shard) == server) return InSync(shard);
+    return SecondFollowerOf(shard) == server && !second_in_sync_.empty() && second_in_sync_[shard];
+  }
   // The epoch at which it last got another owner, or its owner was started again; 0: never.
   uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
 
@@ -109,11 +111,19 @@ class ShardMap {
   };
 
   absl::Status Check() const;
+  absl::Status CheckFollowers(ShardId shard) const;
+  // Of `servers` (index plus one; 0: none), that of the shard.
+  static std::optional<uint32_t> ServerIn(const std::vector<uint32_t>& servers, ShardId shard) {
+    if (servers.empty() || servers[shard] == 0) return std::nullopt;
+    return servers[shard] - 1;
+  }
 
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next five are empty or one per shard.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next seven are empty or one per shard.
   std::vector<bool> in_sync_;
+  std::vector<uint32_t> second_followers_;  // As followers_.
+  std::vector<bool> second_in_sync_;
   std::vector<uint64_t> terms_;
   std::vector<bool> lost_;
   std::vector<uint64_t> handovers_;
@@ -126,7 +136,8 @@ class ShardMap {
 std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers);
 
 // The followers of a fresh cluster (index plus one): those of one owner's shards are all others in turn, so that each
-// server follows as many shards as it owns, and a dead one's load falls on all. REQUIRES: servers >= 2.
-std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers);
+// server follows as many shards as it owns, and a dead one's load falls on all. `which`: 0 for the first followers, 1
+// for the second ones. REQUIRES: servers >= which + 2.
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers, uint32_t which = 0);
 
 }  // namespace lodestone

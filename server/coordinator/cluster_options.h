@@ -17,7 +17,7 @@ struct ClusterOptions {
   uint32_t servers = 1;  // Places for servers.
   uint32_t workers = 1;  // Places for workers.
   uint32_t shards = 1;
-  uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower.
+  uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower, 3 an owner and two.
   uint32_t lease_ms = 10'000;
   uint32_t worker_lease_ms = 10'000;  // Of workers that lease ranges; lease_ms if that is less.
   bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
@@ -29,7 +29,9 @@ struct ClusterOptions {
   const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.
 
   // Whether all shards are to have followers. Otherwise one has a follower while it moves.
-  bool replicated() const { return replicas > 1 && servers > 1; }
+  bool replicated() const { return followers() > 0; }
+  // That each shard is to have.
+  uint32_t followers() const { return (replicas < servers ? replicas : servers) - 1; }
 };
 
 }  // namespace lodestone::server

@@ -123,12 +123,14 @@ v1::ClusterStatus ClusterStatusOf(const ClusterOptions& options, const MemberTab
   status.set_route_epoch(shards.newest_epoch());
   status.set_servers_expected(options.servers);
   status.set_replicas(options.replicas);
-  status.set_shards_in_sync(std::count(shards.in_sync().begin(), shards.in_sync().end(), true));
+  uint32_t in_sync = 0;
   std::vector<uint32_t> owned(members.servers().size()), following(members.servers().size());
   for (ShardId shard = 0; shards.mapped() && shard < options.shards; ++shard) {
     ++owned[shards.owners()[shard]];
-    if (shards.followers()[shard] > 0) ++following[shards.followers()[shard] - 1];
+    in_sync += shards.copies().IsComplete(shard);
+    for (const uint32_t follower : shards.copies().Of(shard)) ++following[follower];
   }
+  status.set_shards_in_sync(in_sync);
   for (const MemberPlace& place : members.servers()) {
     if (place.incarnation == 0) continue;
     v1::MemberStatus* const server = status.add_servers();

@@ -104,6 +104,8 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_terms();
     kept->clear_followers();
     kept->clear_in_sync();
+    kept->clear_second_followers();
+    kept->clear_second_in_sync();
     kept->clear_undecided();
     kept->clear_lost();
     kept->clear_lost_folders();

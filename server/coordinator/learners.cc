@@ -12,15 +12,24 @@ std::optional<uint32_t> Learners::Of(ShardId shard) const {
   return servers_[shard] == 0 ? std::nullopt : std::optional<uint32_t>(servers_[shard] - 1);
 }
 
+std::optional<uint32_t> Learners::ReplacedBy(ShardId shard) const {
+  return replaced_[shard] == 0 ? std::nullopt : std::optional<uint32_t>(replaced_[shard] - 1);
+}
+
+void Learners::Set(ShardId shard, std::optional<uint32_t> server, std::optional<uint32_t> replaced) {
+  servers_[shard] = server.has_value() ? *server + 1 : 0;
+  replaced_[shard] = replaced.has_value() ? *replaced + 1 : 0;
+}
+
 bool Learners::Remove(uint32_t server) {
   const bool learnt = std::find(servers_.begin(), servers_.end(), server + 1) != servers_.end();
   std::replace(servers_.begin(), servers_.end(), server + 1, 0u);
   return learnt;
 }
 
-void Learners::RemoveFollowers(const std::vector<uint32_t>& followers) {
+void Learners::RemoveFollowers(const Followers& followers) {
   for (ShardId shard = 0; shard < servers_.size(); ++shard) {
-    if (servers_[shard] == followers[shard]) servers_[shard] = 0;
+    if (servers_[shard] > 0 && followers.Follows(servers_[shard] - 1, shard)) servers_[shard] = 0;
   }
 }
 

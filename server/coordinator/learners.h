@@ -1,5 +1,6 @@
-// The learners of shards with followers: for each shard at most one server that gets a copy beside the follower, whose
-// place it takes when it has all. Before that the coordinator does not count on it, so that it may come and go.
+// The learners of shards with followers: for each shard at most one server that gets a copy beside the followers, of
+// whom it takes one's place when it has all. Before that the coordinator does not count on it, so that it may come and
+// go.
 //
 // Not thread-safe: belongs to the ShardAssignment.
 #pragma once
@@ -10,22 +11,25 @@
 
 #include "common/base/types.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/coordinator/followers.h"
 
 namespace lodestone::server {
 
 class Learners {
  public:
-  explicit Learners(uint32_t shards) : servers_(shards) {}
+  explicit Learners(uint32_t shards) : servers_(shards), replaced_(shards) {}
 
   // By shard: index plus one; 0: none.
   const std::vector<uint32_t>& servers() const { return servers_; }
   bool any() const;
   std::optional<uint32_t> Of(ShardId shard) const;
-  void Set(ShardId shard, std::optional<uint32_t> server) { servers_[shard] = server.has_value() ? *server + 1 : 0; }
+  // The follower whose place it is to take; nullopt: any, or what is restored does not say.
+  std::optional<uint32_t> ReplacedBy(ShardId shard) const;
+  void Set(ShardId shard, std::optional<uint32_t> server, std::optional<uint32_t> replaced = std::nullopt);
   // The server learns no shard any more. Returns whether it did.
   bool Remove(uint32_t server);
-  // What follows a shard, by `followers` (index plus one), does not learn it.
-  void RemoveFollowers(const std::vector<uint32_t>& followers);
+  // What follows a shard does not learn it.
+  void RemoveFollowers(const Followers& followers);
 
   void Save(v1::CoordinatorState* state) const;
   // REQUIRES: a state that CheckState accepts, of as many shards.
@@ -33,6 +37,7 @@ class Learners {
 
  private:
   std::vector<uint32_t> servers_;
+  std::vector<uint32_t> replaced_;  // Index plus one; 0: any.
 };
 
 }  // namespace lodestone::server

@@ -48,7 +48,7 @@ class Membership {
   // of (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that it is behind
   // every clock, until then. Incarnations and the epoch go on above those of the state. With another number of servers
   // than then, all must join before there is a map again; of workers, places come or go at the end. A shard whose owner
-  // has ended goes to the follower that was in sync as soon as that one is heard of. What this changes of the state (a
+  // has ended goes to a follower that was in sync as soon as one is heard of. What this changes of the state (a
   // cluster that has followers now, or none any more) counts as changes().
   // A run that all workers have shut down cleanly is over: those of the next one are waited for as at the first start.
   // FAILED_PRECONDITION if it is the state of another cluster, DATA_LOSS if it contradicts itself; nothing is changed.

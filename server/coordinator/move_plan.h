@@ -34,7 +34,7 @@ class MovePlan {
   const std::vector<bool>& draining() const { return draining_; }
   void SetDraining(uint32_t server, bool draining);
 
-  // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to its
+  // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to a
   // follower (`followers` has indices plus one; empty: none has any), which needs no copy, or else to the server that
   // will own the fewest, of those that `may_take` has. One that none may take stays.
   void PlanDrains(const std::vector<uint32_t>& owners, const std::vector<uint32_t>& followers,

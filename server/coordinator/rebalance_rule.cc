@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 
 namespace lodestone::server {
@@ -121,7 +122,7 @@ std::vector<RebalanceMove> ServerParts::ChooseMoves(size_t moves_max) const {
       if (moved[s] || shards_[s].rests || SumOf(shard_parts_[s]) < shard_part_min_) continue;
       for (const uint32_t to : targets) {
         const double gain = GainOf(shard_parts_[s], servers[shards_[s].owner], servers[to]);
-        const double worth = shards_[s].follower == to ? kFollowerPreferred * gain : gain;
+        const double worth = absl::c_linear_search(shards_[s].followers, to) ? kFollowerPreferred * gain : gain;
         if (to == shards_[s].owner || worth <= best_worth) continue;
         best_worth = worth, best = s, best_to = to;
       }

@@ -39,7 +39,7 @@ struct MeasuredShard {
   double bytes = 0;                     // Of its tables.
   double traffic_bytes_per_second = 0;  // Payload of pushes and pulls.
   bool rests = false;                   // It is to stay where it is.
-  std::optional<uint32_t> follower;     // To which it moves without a copy.
+  std::vector<uint32_t> followers;      // To which it moves without a copy.
 };
 
 struct RebalanceMove {

@@ -52,8 +52,7 @@ std::optional<std::vector<MeasuredShard>> Rebalancer::Measured(int64_t now_ms, s
       MeasuredShard& shard = measured[load.shard()].emplace();
       shard.shard = load.shard();
       shard.owner = server.index;
-      const uint32_t follower = shards_.followers()[load.shard()];  // Plus one.
-      if (follower > 0) shard.follower = follower - 1;
+      shard.followers = shards_.copies().Of(load.shard());
       shard.bytes = static_cast<double>(load.bytes());
       shard.traffic_bytes_per_second = double{load.push_bytes_per_second()} + load.pull_bytes_per_second();
       const std::optional<int64_t> rested = rested_[load.shard()];

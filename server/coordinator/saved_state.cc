@@ -22,6 +22,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
   for (const auto& [what, size] : {std::pair{"terms", state.terms_size()},
                                    {"followers", state.followers_size()},
                                    {"followers in sync or not", state.in_sync_size()},
+                                   {"second followers", state.second_followers_size()},
+                                   {"second followers in sync or not", state.second_in_sync_size()},
                                    {"shards decided or not", state.undecided_size()},
                                    {"shards lost or not", state.lost_size()},
                                    {"folders of lost shards", state.lost_folders_size()},
@@ -46,8 +48,18 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
       return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", follower - 1,
                     " where there are ", state.servers());
     }
+    const uint32_t second = state.second_followers().empty() ? 0 : state.second_followers(shard);
+    const bool second_in_sync = !state.second_in_sync().empty() && state.second_in_sync(shard);
+    if (second > state.servers() || second == state.owners(shard) + 1 || (second > 0 && second == follower)) {
+      return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", second - 1,
+                    " too where there are ", state.servers());
+    }
+    if (second_in_sync && (second == 0 || !in_sync)) {
+      return Broken("the second follower of shard ", shard, " is in sync, and the first one is not");
+    }
     const uint32_t learner = state.learners().empty() ? 0 : state.learners(shard);
-    if (learner > state.servers() || learner == state.owners(shard) + 1 || (learner > 0 && learner == follower)) {
+    if (learner > state.servers() || learner == state.owners(shard) + 1 ||
+        (learner > 0 && (learner == follower || learner == second))) {
       return Broken("shard ", shard, " of server ", state.owners(shard), " is learnt by server ", learner - 1,
                     " where there are ", state.servers());
     }

@@ -27,8 +27,7 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       events_(events),
       owners_(InitialOwners(options_.shards, options_.servers)),
       terms_(options_.shards),
-      followers_(options_.shards),
-      in_sync_(options_.shards),
+      followers_(options_.shards, options_.followers()),
       undecided_(options_.shards),
       handovers_(options_.shards),
       given_up_(options_.shards),
@@ -36,7 +35,8 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       lost_(options_.shards),
       lost_folders_(options_.shards),
       equal_(options_.shards) {
-  if (options_.replicated()) followers_ = InitialFollowers(options_.shards, options_.servers);
+  if (options_.followers() > 0) *followers_.mutable_firsts() = InitialFollowers(options_.shards, options_.servers);
+  if (options_.followers() > 1) *followers_.mutable_seconds() = InitialFollowers(options_.shards, options_.servers, 1);
 }
 
 void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start) {
@@ -60,17 +60,28 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
 }
 
 void ShardAssignment::PartZones() {
-  const MemberPlaces& servers = members_.servers();
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    const uint32_t follower = followers_[shard];
-    if (follower > 0 && ShareZone(servers[owners_[shard]], servers[follower - 1])) followers_[shard] = 0;
+    const uint32_t first = followers_.firsts()[shard], second = followers_.seconds()[shard];
+    if (second > 0 && SharesZone(second - 1, shard)) followers_.ClearSecond(shard);
+    if (first > 0 && SharesZone(first - 1, shard)) followers_.SetFirst(shard, 0);
   }
+}
+
+bool ShardAssignment::SharesZone(uint32_t server, ShardId shard, std::optional<uint32_t> except) const {
+  const MemberPlaces& servers = members_.servers();
+  const auto shares = [&](uint32_t other) {
+    return other != server && other != except && ShareZone(servers[server], servers[other]);
+  };
+  const uint32_t first = followers_.firsts()[shard], second = followers_.seconds()[shard];
+  return shares(owners_[shard]) || (first > 0 && shares(first - 1)) || (second > 0 && shares(second - 1));
 }
 
 void ShardAssignment::FollowEqual(const MemberPlace& server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    // Its owner lives and was told nothing yet, so that no other follower can be in sync.
-    if (equal_.IsWith(server.index, shard) && owners_[shard] != server.index) followers_[shard] = server.index + 1;
+    if (!equal_.IsWith(server.index, shard) || owners_[shard] == server.index) continue;
+    if (followers_.Follows(server.index, shard)) continue;
+    // One that is in sync is as good.
+    if (!followers_.in_sync()[shard]) followers_.SetFirst(shard, server.index + 1);
   }
   learners_.RemoveFollowers(followers_);
 }
@@ -141,9 +152,14 @@ uint32_t ShardAssignment::ToSync(const MemberPlace& server) const {
   if (!mapped_ || !options_.replicated()) return 0;
   uint32_t count = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (in_sync_[shard] || followers_[shard] == 0 || IsUnserved(shard)) continue;
-    if (owners_[shard] != server.index && followers_[shard] != server.index + 1) continue;
-    count += members_.Alive(members_.servers()[followers_[shard] - 1]);
+    if (IsUnserved(shard)) continue;
+    bool waits = false;
+    for (const uint32_t follower : followers_.Of(shard)) {
+      const bool concerns = owners_[shard] == server.index || follower == server.index;
+      const bool syncs = !followers_.IsInSync(follower, shard) && members_.Alive(members_.servers()[follower]);
+      waits |= concerns && syncs;
+    }
+    count += waits;
   }
   return count;
 }
@@ -157,7 +173,7 @@ absl::StatusOr<uint32_t> ShardAssignment::PromoteCopies(const MemberPlace& serve
   for (const auto& [shard, version] : server.copies) {
     if (owners_[shard] == server.index || !IsUnserved(shard)) continue;
     moved[owners_[shard]].push_back(shard);
-    followers_[shard] = server.index + 1;
+    followers_.PutFirst(server.index, shard);
     Promote(shard);
   }
   if (moved.empty()) {
@@ -200,22 +216,21 @@ void ShardAssignment::NewEpoch() {
 }
 
 ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
-  if (!in_sync_[shard] && !(Planted(Defect::kLaggingFollowerPromoted) && followers_[shard] > 0)) return Fate::kStays;
-  const MemberPlace& follower = members_.servers()[followers_[shard] - 1];
+  PreferHeard(shard);
+  const uint32_t first = followers_.firsts()[shard];
+  if (!followers_.in_sync()[shard] && !(Planted(Defect::kLaggingFollowerPromoted) && first > 0)) return Fate::kStays;
+  const MemberPlace& follower = members_.servers()[first - 1];
   if (!members_.Alive(follower)) {
-    in_sync_[shard] = false;
-    undecided_[shard] = false;
-    EndHandover(shard);
-    equal_.Note(shard, follower.index);
-    ++changes_;
-    return Fate::kStays;
+    const bool in_sync = followers_.in_sync()[shard];
+    EndInSync(shard);
+    return in_sync ? Decide(shard) : Fate::kStays;
   }
   if (!follower.silent) {
     // Where it is open who is to own the shard, another life of the owner may hold less than the one that ended.
-    const bool equal = in_sync_[shard] && !lost_[shard] && !undecided_[shard];
+    const bool equal = followers_.in_sync()[shard] && !lost_[shard] && !undecided_[shard];
     const uint32_t former = owners_[shard];
     Promote(shard);
-    if (equal) equal_.Note(shard, former);
+    if (equal && equal_.HolderOf(shard) == 0) equal_.Note(shard, former);
     return Fate::kMoves;
   }
   if (!undecided_[shard]) ++changes_;
@@ -223,16 +238,40 @@ ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
   return Fate::kWaits;
 }
 
+void ShardAssignment::PreferHeard(ShardId shard) {
+  if (!followers_.second_in_sync()[shard]) return;
+  const auto heard = [this](uint32_t server) {  // Index plus one.
+    const MemberPlace& place = members_.servers()[server - 1];
+    return members_.Alive(place) && !place.silent;
+  };
+  if (heard(followers_.firsts()[shard]) || !heard(followers_.seconds()[shard])) return;
+  EndHandover(shard);
+  followers_.Swap(shard);
+  ++changes_;
+}
+
+void ShardAssignment::EndInSync(ShardId shard) {
+  const uint32_t server = followers_.firsts()[shard] - 1;
+  followers_.SetInSync(server, shard, false);
+  ++changes_;
+  EndHandover(shard);
+  if (followers_.in_sync()[shard]) return;  // The other one is the first now.
+  undecided_[shard] = false;
+  equal_.Note(shard, server);
+}
+
 void ShardAssignment::Promote(ShardId shard) {
   const uint32_t former = owners_[shard];
-  owners_[shard] = followers_[shard] - 1;
-  followers_[shard] = options_.replicated() ? former + 1 : 0;
-  in_sync_[shard] = false;
+  // The other one in sync has all that was acknowledged until the new owner, which may be dead already, is told.
+  const uint32_t other = followers_.second_in_sync()[shard] ? followers_.seconds()[shard] : 0;
+  owners_[shard] = followers_.firsts()[shard] - 1;
+  followers_.Promote(shard, former);
   undecided_[shard] = false;
   EndHandover(shard);
   learners_.Set(shard, std::nullopt);
   lost_[shard] = false;
   equal_.Forget(shard);
+  if (other > 0) equal_.Note(shard, other - 1);
   terms_[shard] = epoch_ + 1;
 }
 
@@ -242,15 +281,35 @@ bool ShardAssignment::EndHandover(ShardId shard) {
 }
 
 void ShardAssignment::SetMoveFollower(ShardId shard, std::optional<uint32_t> server) {
-  followers_[shard] = server.has_value() ? *server + 1 : 0;
-  in_sync_[shard] = false;
+  followers_.SetFirst(shard, server.has_value() ? *server + 1 : 0);
   undecided_[shard] = false;
   EndHandover(shard);
   NewEpoch();
 }
 
-void ShardAssignment::SetLearner(ShardId shard, std::optional<uint32_t> server) {
-  learners_.Set(shard, server);
+void ShardAssignment::SetLearner(ShardId shard, std::optional<uint32_t> server, std::optional<uint32_t> replaced) {
+  learners_.Set(shard, server, replaced);
+  NewEpoch();
+}
+
+uint32_t ShardAssignment::ReplacedByLearner(ShardId shard) const {
+  const std::optional<uint32_t> meant = learners_.ReplacedBy(shard);
+  if (meant.has_value() && followers_.Follows(*meant, shard)) return *meant;
+  const std::vector<uint32_t> followers = followers_.Of(shard);
+  const auto find = [&](const auto& is_meant) -> std::optional<uint32_t> {
+    const auto found = std::find_if(followers.begin(), followers.end(), is_meant);
+    return found == followers.end() ? std::nullopt : std::optional<uint32_t>(*found);
+  };
+  if (const auto one = find([this](uint32_t server) { return IsDraining(server); })) return *one;
+  if (const auto one = find([&](uint32_t server) { return !followers_.IsInSync(server, shard); })) return *one;
+  if (const auto one = find([&](uint32_t server) { return SharesZone(server, shard); })) return *one;
+  return followers.front();
+}
+
+void ShardAssignment::PutFirst(uint32_t server, ShardId shard) {
+  if (followers_.firsts()[shard] == server + 1) return;
+  followers_.PutFirst(server, shard);
+  EndHandover(shard);
   NewEpoch();
 }
 
@@ -287,22 +346,22 @@ bool ShardAssignment::HasHandovers() const {
   return std::any_of(handovers_.begin(), handovers_.end(), [](uint64_t handover) { return handover > 0; });
 }
 
-bool ShardAssignment::HasFollowers() const {
-  return std::any_of(followers_.begin(), followers_.end(), [](uint32_t follower) { return follower > 0; });
-}
-
 bool ShardAssignment::IsComplete() const {
   if (!mapped_) return false;
-  if (options_.replicated()) return std::find(in_sync_.begin(), in_sync_.end(), false) == in_sync_.end();
-  return unserved() == 0;
+  if (!options_.replicated()) return unserved() == 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (!followers_.IsComplete(shard)) return false;
+  }
+  return true;
 }
 
 void ShardAssignment::EndMovesOf(const MemberPlace& server) {
   bool asked = false;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (owners_[shard] != server.index && followers_[shard] != server.index + 1) continue;
-    changes_ += in_sync_[shard];
-    in_sync_[shard] = false;
+    const uint32_t follower = followers_.firsts()[shard];
+    if (owners_[shard] != server.index && follower != server.index + 1) continue;
+    changes_ += followers_.in_sync()[shard];
+    followers_.SetFirst(shard, follower);
     asked |= EndHandover(shard);
   }
   if (asked) NewEpoch();  // So that an owner that has given a shard up takes it back.
@@ -313,23 +372,24 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
   if (!options_.replicated()) return EndMovesOf(server);
   bool changed = learners_.Remove(server.index);
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
-    changed |= EndHandover(shard);  // So that an owner that has given it up takes it back.
-    in_sync_[shard] = false;
-    undecided_[shard] = false;
-    equal_.Note(shard, server.index);
-    ++changes_;
+    if (!followers_.IsInSync(server.index, shard)) continue;
+    if (followers_.seconds()[shard] == server.index + 1) {
+      followers_.SetInSync(server.index, shard, false);
+      ++changes_;
+      continue;
+    }
+    changed |= handovers_[shard] > 0;  // So that an owner that has given it up takes it back.
+    EndInSync(shard);
   }
   std::map<uint32_t, std::vector<ShardId>> moved;  // By the follower.
   std::map<uint32_t, uint32_t> waiting;            // How many, by the follower.
   uint32_t stay = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
-    const uint32_t follower = followers_[shard] - 1;
     Fate fate = Decide(shard);
     if (fate == Fate::kStays && PromoteEqual(shard, nullptr)) fate = Fate::kMoves;
     if (fate == Fate::kMoves) moved[owners_[shard]].push_back(shard);
-    if (fate == Fate::kWaits) ++waiting[follower];
+    if (fate == Fate::kWaits) ++waiting[followers_.firsts()[shard] - 1];
     if (fate == Fate::kStays) ++stay;
   }
   if (!moved.empty() || changed) NewEpoch();
@@ -348,9 +408,15 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
   if (!mapped_) return;
   std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (!undecided_[shard] || followers_[shard] != server.index + 1) continue;
+    if (!undecided_[shard] || !followers_.IsInSync(server.index, shard)) continue;
+    followers_.PutFirst(server.index, shard);
     moved[owners_[shard]].push_back(shard);
     Promote(shard);
+  }
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t owner = owners_[shard];
+    if (!equal_.IsWith(server.index, shard) || !members_.HasEnded(members_.servers()[owner])) continue;
+    if (PromoteEqual(shard, nullptr)) moved[owner].push_back(shard);
   }
   if (moved.empty()) return;
   NewEpoch();
@@ -364,7 +430,7 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
 
 void ShardAssignment::AssignFollowers() {
   if (!mapped_ || !options_.replicated()) return;
-  if (!ChooseFollowers(members_, owners_, draining_, in_sync_, &followers_)) return;
+  if (!ChooseFollowers(members_, owners_, draining_, &followers_)) return;
   learners_.RemoveFollowers(followers_);
   NewEpoch();
 }
@@ -375,7 +441,12 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   // It may have been sent before the shard moved away and back.
   if (report.has_term() && report.term() != terms_[shard]) return false;
   if (undecided_[shard]) return false;  // The shard is no longer its own, or else Route will say that it is.
-  const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
+  const auto place_of = [this](uint32_t server) { return server > 0 ? &members_.servers()[server - 1] : nullptr; };
+  const MemberPlace* const follower = place_of(followers_.firsts()[shard]);
+  const MemberPlace* const second = place_of(followers_.seconds()[shard]);
+  if (second != nullptr && report.follower() != 0 && second->incarnation == report.follower()) {
+    return ReportSecond(shard, report);
+  }
   if (learners_.Of(shard).has_value() && report.follower() != 0) {
     const MemberPlace& learner = members_.servers()[*learners_.Of(shard)];
     if (learner.incarnation == report.follower()) return ReportLearner(shard, learner, report);
@@ -391,9 +462,20 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   equal_.Forget(shard);
   // What is not the follower is not in sync, and nothing is said of the one that is.
   if (!report.in_sync() && report.follower() != 0 && is_other) return true;
-  if (in_sync_[shard] != report.in_sync()) ++changes_;
-  in_sync_[shard] = report.in_sync();
+  if (follower == nullptr) return true;
+  if (followers_.in_sync()[shard] != report.in_sync()) ++changes_;
+  followers_.SetInSync(follower->index, shard, report.in_sync());
   if (!report.in_sync() && EndHandover(shard)) NewEpoch();
+  return true;
+}
+
+bool ShardAssignment::ReportSecond(ShardId shard, const v1::ReportSyncRequest::Report& report) {
+  const MemberPlace& second = members_.servers()[followers_.seconds()[shard] - 1];
+  if (report.gives_up() > 0) return false;  // It is not the one that is to own the shard.
+  if (report.in_sync() && !members_.Alive(second)) return false;
+  equal_.Forget(shard);
+  if (followers_.second_in_sync()[shard] != report.in_sync()) ++changes_;
+  followers_.SetInSync(second.index, shard, report.in_sync());
   return true;
 }
 
@@ -402,8 +484,8 @@ bool ShardAssignment::ReportLearner(ShardId shard, const MemberPlace& learner,
   if (!report.in_sync()) return true;  // It does not count yet.
   if (report.gives_up() > 0 || handovers_[shard] > 0 || !members_.Alive(learner)) return false;
   equal_.Forget(shard);
-  followers_[shard] = learner.index + 1;
-  in_sync_[shard] = true;
+  followers_.Replace(ReplacedByLearner(shard), learner.index, shard);
+  followers_.SetInSync(learner.index, shard, true);
   learners_.Set(shard, std::nullopt);
   NewEpoch();
   return true;
@@ -415,9 +497,7 @@ void ShardAssignment::NoteMoved(uint32_t from, uint32_t to, const std::vector<Sh
                 absl::StrCat(shards, NumbersText(moved, kShardRunsMax), " to ps ", to));
 }
 
-absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const {
-  return RouteOf(members_, *this, options_.replicated());
-}
+absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteOf(members_, *this); }
 
 void ShardAssignment::NoteTold(const MemberPlace* server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
@@ -435,10 +515,10 @@ bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
   const MemberPlace& holder = members_.servers()[equal_.HolderOf(shard) - 1];
   if (!members_.Alive(holder) || holder.silent) return false;
   // One that runs already has brought back what it follows.
-  if (&holder != begins && (followers_[shard] != holder.index + 1 || equal_.IsAsleep(shard))) return false;
+  if (&holder != begins && (!followers_.Follows(holder.index, shard) || equal_.IsAsleep(shard))) return false;
   const bool equal = !lost_[shard];
   const uint32_t former = owners_[shard];
-  followers_[shard] = holder.index + 1;
+  followers_.PutFirst(holder.index, shard);
   Promote(shard);
   // So has the owner that has ended all that was acknowledged, until the new one is told.
   if (equal) equal_.Note(shard, former);
@@ -496,8 +576,7 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   state->mutable_owners()->Add(owners_.begin(), owners_.end());
   if (HasTerms()) state->mutable_terms()->Add(terms_.begin(), terms_.end());
   if (options_.replicated() || HasFollowers()) {
-    state->mutable_followers()->Add(followers_.begin(), followers_.end());
-    state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
+    followers_.Save(state);
     state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
   }
   learners_.Save(state);
@@ -529,24 +608,24 @@ void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
     // Those of moves; others are from when there were replicas.
     for (ShardId shard = 0; shard < options_.shards && !state.followers().empty() && !state.moves().empty(); ++shard) {
       if (state.moves(static_cast<int>(shard)) != state.followers(static_cast<int>(shard))) continue;
-      followers_[shard] = state.followers(static_cast<int>(shard));
-      in_sync_[shard] = followers_[shard] > 0 && state.in_sync(static_cast<int>(shard));
-      if (in_sync_[shard] && !state.handovers().empty()) handovers_[shard] = state.handovers(static_cast<int>(shard));
+      const uint32_t follower = state.followers(static_cast<int>(shard));
+      const bool in_sync = follower > 0 && state.in_sync(static_cast<int>(shard));
+      followers_.SetFirst(shard, follower);
+      if (in_sync) followers_.SetInSync(follower - 1, shard, true);
+      if (in_sync && !state.handovers().empty()) handovers_[shard] = state.handovers(static_cast<int>(shard));
     }
     return;
   }
   if (state.followers().empty()) {
-    for (ShardId shard = 0; shard < options_.shards; ++shard) {
-      // The owner is another than at first: AssignFollowers finds another.
-      if (followers_[shard] == owners_[shard] + 1) followers_[shard] = 0;
-    }
+    followers_.DropImpossible(owners_);  // AssignFollowers finds others.
     return;
   }
-  followers_.assign(state.followers().begin(), state.followers().end());
-  if (!state.in_sync().empty()) in_sync_.assign(state.in_sync().begin(), state.in_sync().end());
+  if (followers_.Restore(state)) NewEpoch();
+  followers_.DropImpossible(owners_);
   if (!state.undecided().empty()) undecided_.assign(state.undecided().begin(), state.undecided().end());
   if (!state.handovers().empty()) handovers_.assign(state.handovers().begin(), state.handovers().end());
   learners_.Restore(state);
+  learners_.RemoveFollowers(followers_);
   equal_.Restore(state.equal_copies());
 }
 

@@ -1,14 +1,14 @@
 // The assignment of shards to servers: owners, followers, and the terms of ownership. It is the shard map, as soon as
 // all servers have joined.
 //
-// With replicas, each shard has a follower on another server than its owner. An owner reports which followers are in
-// sync. When a life of a server ends, the shards that it owned go to the followers that are in sync, and to no other
-// server; the remaining ones stay with it until it comes back.
+// With replicas, each shard has a follower, or two, on other servers than its owner. An owner reports which followers
+// are in sync. When a life of a server ends, each shard that it owned goes to a follower that is in sync, and to no
+// other server; the remaining ones stay with it until it comes back.
 //
 // Why nothing acknowledged is lost: as long as a follower counts as in sync, its owner acknowledges only what it has,
-// so that it can become the owner at any time. The owner stops waiting for it only after it was answered, and that is
-// saved, that it does not count any more. A follower that is not known to live may be dead, and its next life may lack
-// what the owner has: while that is open, so is who owns the shard.
+// so that it can become the owner at any time, whichever of two it is. The owner stops waiting for it only after it was
+// answered, and that is saved, that it does not count any more. A follower that is not known to live may be dead, and
+// its next life may lack what the owner has: while that is open, so is who owns the shard.
 //
 // Where both end together, the one that comes back serves the shard, if it has all that was acknowledged (EqualCopies).
 // An owner that may lack the end of what it had, as its machine went down, waits for another server that has it whole.
@@ -21,9 +21,9 @@
 // Without replicas, a shard has a follower only while it moves (ShardMoves), and the owner's end changes nothing: it is
 // waited for. When the follower is in sync, the owner is asked to give the shard up: it answers for it no more, and
 // reports that. Only on that report the follower owns it, so that two never answer for one shard. With replicas a shard
-// gets a learner for that, beside its follower: its owner reports that one as in sync when it acknowledges nothing that
-// either of them lacks, and from then on it is the follower. No copy is given up
-// before there is another, but the former owner's counts again only when its new owner has reported it.
+// gets a learner for that, beside its followers: its owner reports that one as in sync when it acknowledges nothing
+// that any of them lacks, and from then on it is a follower in the place of another. No copy is given up before there
+// is another, but the former owner's counts again only when its new owner has reported it.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -42,6 +42,7 @@
 #include "server/coordinator/cluster_options.h"
 #include "server/coordinator/equal_copies.h"
 #include "server/coordinator/event_queue.h"
+#include "server/coordinator/followers.h"
 #include "server/coordinator/learners.h"
 #include "server/coordinator/member_table.h"
 
@@ -62,10 +63,12 @@ class ShardAssignment {
   uint64_t newest_epoch() const { return epoch_; }
   // A number that grows with every change of what Save gives.
   uint64_t changes() const { return changes_; }
-  // By shard; followers as index plus one, 0 for none.
+  // By shard; the first followers, as index plus one, 0 for none, and whether these are in sync.
   const std::vector<uint32_t>& owners() const { return owners_; }
-  const std::vector<uint32_t>& followers() const { return followers_; }
-  const std::vector<bool>& in_sync() const { return in_sync_; }
+  const std::vector<uint32_t>& followers() const { return followers_.firsts(); }
+  const std::vector<bool>& in_sync() const { return followers_.in_sync(); }
+  // All followers.
+  const Followers& copies() const { return followers_; }
   const std::vector<bool>& undecided() const { return undecided_; }
   const std::vector<bool>& lost() const { return lost_; }
   const std::vector<uint64_t>& terms() const { return terms_; }
@@ -86,7 +89,8 @@ class ShardAssignment {
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
-  // The shards that `server` owns or follows whose two servers live and that are not in sync.
+  // The shards that `server` owns or follows and that are not in sync with it, or with a follower of theirs, which
+  // lives.
   uint32_t ToSync(const MemberPlace& server) const;
 
   // How a life of a server begins.
@@ -99,29 +103,36 @@ class ShardAssignment {
   void ServerJoined(const MemberPlace& server, const Start& start);
   // A present life of `server` (null: of any) is told a map, or is just about to be.
   void NoteTold(const MemberPlace* server);
-  // A life of `server` ends: its shards go to the followers that are in sync, and it is in sync with no owner.
+  // A life of `server` ends: its shards go to followers that are in sync, and it is in sync with no owner.
   void TakeOut(const MemberPlace& server);
-  // A server that was restored lives: the shards that waited for it become its own.
+  // A server that was restored lives: the shards that waited for it, or for one with an equal copy, become its own.
   void PromoteUndecided(const MemberPlace& server);
-  // Finds a live follower for each shard that has none: the server that owns and follows the fewest.
+  // Finds live followers for each shard that lacks one: servers that own and follow the fewest.
   void AssignFollowers();
   // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
   bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
 
   // Whether any shard has a follower.
-  bool HasFollowers() const;
+  bool HasFollowers() const { return followers_.any(); }
   // Whether each shard has all the copies that it is to have, in sync, and is served. Others are of no use.
   bool IsComplete() const;
 
   // For a move, the server that is to follow a shard; nullopt: none any more. REQUIRES: without replicas, and a map.
   void SetMoveFollower(ShardId shard, std::optional<uint32_t> server);
-  // With replicas, the server that is to learn a shard; nullopt: none any more. REQUIRES: it neither owns nor follows
-  // it.
-  void SetLearner(ShardId shard, std::optional<uint32_t> server);
+  // With replicas, the server that is to learn a shard, nullopt: none any more; and the follower whose place it is to
+  // take, nullopt: any. REQUIRES: the first neither owns nor follows it, and the second follows it.
+  void SetLearner(ShardId shard, std::optional<uint32_t> server, std::optional<uint32_t> replaced = std::nullopt);
+  // The follower whose place a learner of the shard takes, or would take: that one, or else one that drains, one that
+  // is not in sync, one of a zone that has another copy, the first. REQUIRES: the shard has a follower.
+  uint32_t ReplacedByLearner(ShardId shard) const;
+  // Makes a server that follows the shard its first follower, which is the one that AskToGiveUp means.
+  void PutFirst(uint32_t server, ShardId shard);
+  // Whether `server` is of the zone of a copy of the shard, but for its own, and that of `except`.
+  bool SharesZone(uint32_t server, ShardId shard, std::optional<uint32_t> except = std::nullopt) const;
   // Servers that are to follow nothing where others can.
   void SetDraining(const std::vector<bool>& draining) { draining_ = draining; }
   bool IsDraining(uint32_t server) const { return !draining_.empty() && draining_[server]; }
-  // Asks their owners to give shards up, or not to. REQUIRES: their followers are in sync.
+  // Asks their owners to give shards up to their first followers, or not to. REQUIRES: these are in sync.
   void AskToGiveUp(const std::vector<ShardId>& shards);
   void AskToKeep(ShardId shard);
   // Makes the followers of the shards that their owners have given up their owners. Returns these shards.
@@ -152,9 +163,14 @@ class ShardAssignment {
   // What TakeOut does with a shard that the server owns.
   enum class Fate { kMoves, kStays, kWaits };
   Fate Decide(ShardId shard);
-  // The shard is its follower's from the next epoch on.
+  // The shard is its first follower's from the next epoch on.
   void Promote(ShardId shard);
-  // Report, of the shard's learner.
+  // Of two followers in sync, puts one first that has been heard of, if there is one.
+  void PreferHeard(ShardId shard);
+  // The first follower, whose life has ended, is not in sync any more.
+  void EndInSync(ShardId shard);
+  // Report, of the shard's second follower, and of its learner.
+  bool ReportSecond(ShardId shard, const v1::ReportSyncRequest::Report& report);
   bool ReportLearner(ShardId shard, const MemberPlace& learner, const v1::ReportSyncRequest::Report& report);
   // The same as TakeOut without replicas: nothing of what the server owns or follows changes hands.
   void EndMovesOf(const MemberPlace& server);
@@ -166,7 +182,7 @@ class ShardAssignment {
   void FindAllLost();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
-  // Leaves followers of their owner's zone out of the first map, in which none is in sync.
+  // Leaves followers of the zone of another copy out of the first map, in which none is in sync.
   void PartZones();
   // What the join of `server` means for equal copies: it may bring one back, or need one.
   void JudgeEqual(const MemberPlace& server, const Start& start);
@@ -190,10 +206,10 @@ class ShardAssignment {
   bool owners_unknown_ = false;  // The map that was lost with the coordinator's state may have had others.
   // By shard.
   std::vector<uint32_t> owners_;
-  std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none.
-  std::vector<bool> in_sync_;
-  std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
+  std::vector<uint64_t> terms_;  // The epoch at which it got another owner.
+  Followers followers_;
+  std::vector<bool>
+      undecided_;  // Its first follower is in sync and silent, and the owner's life in which it was has ended.
   std::vector<uint64_t> handovers_;
   std::vector<bool> given_up_;  // Its owner has reported it: until HandOver.
   Learners learners_;

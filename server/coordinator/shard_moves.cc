@@ -12,7 +12,6 @@
 #include "server/coordinator/cluster_options.h"
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/shard_assignment.h"
-#include "server/coordinator/zones.h"
 
 namespace lodestone::server {
 namespace {
@@ -24,18 +23,25 @@ constexpr uint32_t kShardsAtOnce = 8;  // That go from one server to another.
 ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards)
     : options_(*options), members_(*members), shards_(*shards), plan_(options->shards, options->servers) {}
 
-bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
+bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.copies().Follows(server, shard); }
 
 bool ShardMoves::Learns(uint32_t server, ShardId shard) const { return shards_.learners()[shard] == server + 1; }
 
-bool ShardMoves::SharesZone(uint32_t server, ShardId shard) const {
-  return ShareZone(members_.servers()[server], members_.servers()[shards_.owners()[shard]]);
-}
-
-bool ShardMoves::AnySharesZone() const {
+bool ShardMoves::AnyToPart() const {
+  std::map<std::string, uint32_t> takes;  // A server that can follow, by zone; those without one are each by itself.
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    const std::string& zone = members_.servers()[server].zone;
+    if (Lives(server) && !plan_.IsDraining(server)) takes[zone.empty() ? absl::StrCat("\n", server) : zone] = server;
+  }
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    const uint32_t follower = shards_.followers()[shard];
-    if (follower > 0 && SharesZone(follower - 1, shard)) return true;
+    for (const uint32_t before : {shards_.copies().firsts()[shard], shards_.copies().seconds()[shard]}) {
+      if (before == 0 || !shards_.SharesZone(before - 1, shard)) continue;
+      const bool parts = std::any_of(takes.begin(), takes.end(), [&](const auto& zone) {
+        return shards_.owners()[shard] != zone.second && !Follows(zone.second, shard) &&
+               !shards_.SharesZone(zone.second, shard, before - 1);
+      });
+      if (parts) return true;
+    }
   }
   return false;
 }
@@ -79,9 +85,9 @@ absl::Status ShardMoves::CheckPlans() const {
   if (!options_.replicated()) return absl::OkStatus();
   for (const MemberPlace& place : members_.servers()) {
     if (!members_.Alive(place) || KnowsLearners(place.index)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("with cluster.replicas: 2 no shard moves while a ps is of an older version, and ps ", place.index,
-                     " is: start it again with this version"));
+    return absl::FailedPreconditionError(absl::StrCat("with cluster.replicas: ", options_.replicas,
+                                                      " no shard moves while a ps is of an older version, and ps ",
+                                                      place.index, " is: start it again with this version"));
   }
   return absl::OkStatus();
 }
@@ -149,19 +155,18 @@ absl::StatusOr<v1::DrainResponse> ShardMoves::Drain(const v1::DrainRequest& requ
       return absl::FailedPreconditionError(
           absl::StrCat("no other ps could take the shards of ps ", server, ": each is away, or drains"));
     }
-    if (options_.replicated() && takes == 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("with cluster.replicas: 2 two other ps are to hold the shards of ps ", server,
-                       ", and only one is there and does not drain"));
+    if (takes < options_.followers() + 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "with cluster.replicas: ", options_.replicas, " as many other ps are to hold the shards of ps ", server,
+          ", and only ", takes, takes == 1 ? " is" : " are", " there and ", takes == 1 ? "does" : "do", " not drain"));
     }
   }
   plan_.SetDraining(server, !request.undo());
   Advance();
   v1::DrainResponse response;
   response.set_shards_owned(OwnedBy(server));
-  if (options_.replicated()) {
-    const std::vector<uint32_t>& followers = shards_.followers();
-    response.set_shards_following(static_cast<uint32_t>(std::count(followers.begin(), followers.end(), server + 1)));
+  for (ShardId shard = 0; options_.replicated() && shard < options_.shards; ++shard) {
+    response.set_shards_following(response.shards_following() + Follows(server, shard));
   }
   return response;
 }
@@ -205,7 +210,7 @@ void ShardMoves::HandOverReady() {
     uint32_t& at_once = handed[{shards_.owners()[shard], *target}];
     if (shards_.handovers()[shard] > 0) {
       ++at_once;
-    } else if (Follows(*target, shard) && shards_.in_sync()[shard] && Lives(*target)) {
+    } else if (shards_.copies().IsInSync(*target, shard) && Lives(*target)) {
       if (at_once++ < kShardsAtOnce) ready.push_back(shard);
     } else {
       lagging.emplace(shards_.owners()[shard], *target);
@@ -214,7 +219,18 @@ void ShardMoves::HandOverReady() {
   std::erase_if(ready, [&](ShardId shard) {
     return lagging.contains({shards_.owners()[shard], *plan_.TargetOf(shard)});
   });
+  for (const ShardId shard : ready) shards_.PutFirst(*plan_.TargetOf(shard), shard);
   if (!ready.empty()) shards_.AskToGiveUp(ready);
+}
+
+std::vector<uint32_t> ShardMoves::NextOwners() const {
+  std::vector<uint32_t> next(options_.shards);
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    for (const uint32_t server : shards_.copies().Of(shard)) {
+      if (next[shard] == 0 && Lives(server) && !plan_.IsDraining(server)) next[shard] = server + 1;
+    }
+  }
+  return next;
 }
 
 void ShardMoves::Advance() {
@@ -229,9 +245,9 @@ void ShardMoves::Advance() {
   const std::vector<bool>& draining = plan_.draining();
   const bool drains = std::find(draining.begin(), draining.end(), true) != draining.end();
   shards_.SetDraining(draining);
-  plan_.PlanDrains(shards_.owners(), shards_.followers(), Living());
+  plan_.PlanDrains(shards_.owners(), NextOwners(), Living());
   if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers() &&
-      !AnySharesZone()) {
+      !AnyToPart()) {
     return;
   }
   DropEndedLearners();
@@ -247,53 +263,64 @@ void ShardMoves::DropEndedLearners() {
     const uint32_t learner = shards_.learners()[shard];
     if (learner == 0) continue;
     // The plan was given up, or changed, while a copy was made; or nobody is there to learn from.
-    const uint32_t follower = shards_.followers()[shard];
-    const bool relieves = !target.has_value() && !plan_.IsDraining(learner - 1) && follower > 0 &&
-                          (plan_.IsDraining(follower - 1) || plan_.levels_followers() ||
-                           (SharesZone(follower - 1, shard) && !SharesZone(learner - 1, shard)));
+    const bool relieves = !target.has_value() && Relieves(learner - 1, shard);
     if ((target != learner - 1 && !relieves) || shards_.IsUnserved(shard)) shards_.SetLearner(shard, std::nullopt);
   }
 }
 
+bool ShardMoves::Relieves(uint32_t learner, ShardId shard) const {
+  if (plan_.IsDraining(learner) || shards_.copies().Of(shard).empty()) return false;
+  const uint32_t before = shards_.ReplacedByLearner(shard);
+  return plan_.IsDraining(before) || plan_.levels_followers() ||
+         (shards_.SharesZone(before, shard) && !shards_.SharesZone(learner, shard, before));
+}
+
 std::vector<ShardMoves::NewFollower> ShardMoves::NewFollowers() const {
-  std::vector<NewFollower> changes;
   std::vector<uint32_t> held(options_.servers);  // Copies, once learners have taken their places.
-  std::vector<bool> takes(options_.servers);
-  for (uint32_t server = 0; server < options_.servers; ++server) {
-    takes[server] = Lives(server) && !plan_.IsDraining(server);
-  }
-  const auto follower_of = [this](ShardId shard) {
-    return shards_.learners()[shard] > 0 ? shards_.learners()[shard] : shards_.followers()[shard];
-  };
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     ++held[shards_.owners()[shard]];
-    if (follower_of(shard) > 0) ++held[follower_of(shard) - 1];
+    const std::vector<uint32_t> followers = shards_.copies().Of(shard);
+    for (const uint32_t follower : followers) ++held[follower];
+    if (shards_.learners()[shard] == 0 || followers.empty()) continue;
+    ++held[shards_.learners()[shard] - 1];
+    --held[shards_.ReplacedByLearner(shard)];
   }
-  const bool levels = plan_.levels_followers() && !plan_.any();
+  std::vector<NewFollower> changes;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    const uint32_t follower = follower_of(shard);
-    if (follower == 0 || shards_.learners()[shard] > 0 || plan_.TargetOf(shard).has_value()) continue;
-    const bool drains = plan_.IsDraining(follower - 1), shares_zone = SharesZone(follower - 1, shard);
-    if (!drains && !levels && !shares_zone) continue;
-    std::optional<uint32_t> best;
-    const auto rank = [&](uint32_t server) { return std::pair(SharesZone(server, shard), held[server]); };
-    for (uint32_t server = 0; server < options_.servers; ++server) {
-      if (server == shards_.owners()[shard] || server == follower - 1 || !takes[server]) continue;
-      if (!best.has_value() || rank(server) < rank(*best)) best = server;
+    if (shards_.learners()[shard] > 0 || plan_.TargetOf(shard).has_value()) continue;
+    for (const uint32_t before : shards_.copies().Of(shard)) {
+      const std::optional<NewFollower> change = InPlaceOf(before, shard, held);
+      if (!change.has_value()) continue;
+      changes.push_back(*change);
+      if (!change->server.has_value()) continue;
+      --held[before];
+      ++held[*change->server];
+      break;  // The other one's turn comes when this one is relieved.
     }
-    if (!drains) {
-      // Each change parts copies that share a zone, or else brings two numbers nearer to each other, so that they end.
-      const bool parts = best.has_value() && shares_zone && !SharesZone(*best, shard);
-      const bool nearer =
-          best.has_value() && levels && SharesZone(*best, shard) == shares_zone && held[*best] + 1 < held[follower - 1];
-      if (!parts && !nearer) continue;
-    }
-    changes.push_back({shard, best});
-    if (!best.has_value()) continue;
-    --held[follower - 1];
-    ++held[*best];
   }
   return changes;
+}
+
+std::optional<ShardMoves::NewFollower> ShardMoves::InPlaceOf(uint32_t before, ShardId shard,
+                                                             const std::vector<uint32_t>& held) const {
+  const bool drains = plan_.IsDraining(before), shares_zone = shards_.SharesZone(before, shard);
+  const bool levels = plan_.levels_followers() && !plan_.any();
+  if (!drains && !levels && !shares_zone) return std::nullopt;
+  const auto shares = [&](uint32_t server) { return shards_.SharesZone(server, shard, before); };
+  const auto rank = [&](uint32_t server) { return std::pair(shares(server), held[server]); };
+  std::optional<uint32_t> best;
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    if (server == shards_.owners()[shard] || Follows(server, shard)) continue;
+    if (!Lives(server) || plan_.IsDraining(server)) continue;
+    if (!best.has_value() || rank(server) < rank(*best)) best = server;
+  }
+  if (!drains) {
+    // Each change parts copies that share a zone, or else brings two numbers nearer to each other, so that they end.
+    const bool parts = best.has_value() && shares_zone && !shares(*best);
+    const bool nearer = best.has_value() && levels && shares(*best) == shares_zone && held[*best] + 1 < held[before];
+    if (!parts && !nearer) return std::nullopt;
+  }
+  return NewFollower{shard, before, best};
 }
 
 void ShardMoves::Begin() {
@@ -324,22 +351,22 @@ void ShardMoves::BeginLearners() {
     if (learner > 0) busy[shards_.owners()[shard]] = busy[learner - 1] = changes = true;
   }
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> begun;  // Shards, by from and to.
-  const auto begin = [&](ShardId shard, uint32_t to) {
+  const auto begin = [&](ShardId shard, uint32_t to, std::optional<uint32_t> before) {
     const uint32_t owner = shards_.owners()[shard];
     if (shards_.learners()[shard] > 0 || shards_.handovers()[shard] > 0 || !WhyNotLearnt(shard, to).empty()) return;
     const auto pair = begun.find({owner, to});
     if (pair == begun.end() ? busy[owner] || busy[to] : pair->second == kShardsAtOnce) return;
-    shards_.SetLearner(shard, to);
+    shards_.SetLearner(shard, to, before);
     busy[owner] = busy[to] = true;
     ++begun[{owner, to}];
   };
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);
-    if (target.has_value() && !Follows(*target, shard)) begin(shard, *target);
+    if (target.has_value() && !Follows(*target, shard)) begin(shard, *target, std::nullopt);
   }
   for (const NewFollower& change : NewFollowers()) {
     changes = true;
-    if (change.server.has_value()) begin(change.shard, *change.server);
+    if (change.server.has_value()) begin(change.shard, *change.server, change.before);
   }
   if (!changes) plan_.SetLevelsFollowers(false);
 }
@@ -351,7 +378,8 @@ std::string ShardMoves::WhyNotLearnt(ShardId shard, uint32_t server) const {
     if (!Lives(each)) return absl::StrCat("ps ", each, ", which is away");
     if (!KnowsLearners(each)) return absl::StrCat("ps ", each, ", to be started again with this version");
   }
-  return shards_.in_sync()[shard] ? "" : "its follower to be in sync";
+  if (shards_.copies().AreInSync(shard)) return "";
+  return options_.followers() > 1 ? "its followers to be in sync" : "its follower to be in sync";
 }
 
 void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
@@ -374,22 +402,22 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
 }
 
 void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
-  const auto add = [&](ShardId shard) {
+  const auto add = [&](ShardId shard, uint32_t from) {
     v1::ShardMove* const move = status->add_moves();
     move->set_shard(shard);
     move->set_of_follower(true);
-    move->set_from(shards_.followers()[shard] - 1);
+    move->set_from(from);
     return move;
   };
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const uint32_t learner = shards_.learners()[shard];
-    if (learner == 0 || shards_.followers()[shard] == 0 || plan_.TargetOf(shard).has_value()) continue;
-    v1::ShardMove* const move = add(shard);
+    if (learner == 0 || shards_.copies().Of(shard).empty() || plan_.TargetOf(shard).has_value()) continue;
+    v1::ShardMove* const move = add(shard, shards_.ReplacedByLearner(shard));
     move->set_to(learner - 1);
     move->set_copying(true);
   }
   for (const NewFollower& change : NewFollowers()) {
-    v1::ShardMove* const move = add(change.shard);
+    v1::ShardMove* const move = add(change.shard, change.before);
     move->set_to(change.server.value_or(move->from()));
     move->set_waiting_for(change.server.has_value() ? WhyNotLearnt(change.shard, *change.server)
                                                     : "another ps that can follow it");

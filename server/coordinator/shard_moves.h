@@ -6,9 +6,9 @@
 // ShardAssignment. Some shards of one server go to one other at a time, and change their owner together, so that moves
 // need little more memory than before, and few checkpoints.
 //
-// With replicas, the server that is to own a shard learns it beside its follower, takes the follower's place, and is
-// made the owner; the former owner follows then. A shard that is to move to its follower needs no copy. Those that a
-// draining server follows get another follower in the same way, those whose follower is of their owner's zone one of
+// With replicas, the server that is to own a shard learns it beside its followers, takes a follower's place, and is
+// made the owner; the former owner follows then. A shard that is to move to a follower needs no copy. Those that a
+// draining server follows get another follower in the same way, those that have two copies in one zone one of
 // another zone as soon as one is there, and after Move with `level` those of servers that hold more copies than others.
 //
 // Not thread-safe: belongs to the Membership. Memory is bounded by the configured numbers of shards and servers.
@@ -75,10 +75,8 @@ class ShardMoves {
   uint32_t Cancel(const v1::MoveRequest& request);
   bool Follows(uint32_t server, ShardId shard) const;
   bool Learns(uint32_t server, ShardId shard) const;
-  // Whether the server is of the zone of the shard's owner.
-  bool SharesZone(uint32_t server, ShardId shard) const;
-  // Whether the follower of any shard does.
-  bool AnySharesZone() const;
+  // Whether the copies of any shard could be in more zones than they are.
+  bool AnyToPart() const;
   // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
   void DropEnded();
   // Makes those that were given up their followers', and asks owners to give up what is ready.
@@ -88,13 +86,20 @@ class ShardMoves {
   // The same two with replicas.
   void DropEndedLearners();
   void BeginLearners();
-  // The shards that are to have another follower, as theirs drains, is of their owner's zone or holds more copies than
-  // others, and who that is to be; nullopt: nobody is there who could. Without those that have a learner.
+  // The shards that are to have another follower, as one of theirs drains, is of the zone of another copy or holds more
+  // copies than others, and who that is to be; nullopt: nobody is there who could. Without those that have a learner.
   struct NewFollower {
     ShardId shard = 0;
+    uint32_t before = 0;
     std::optional<uint32_t> server;
   };
   std::vector<NewFollower> NewFollowers() const;
+  // The best server in the place of a follower; nullopt: `before` stays. `held`: copies by server.
+  std::optional<NewFollower> InPlaceOf(uint32_t before, ShardId shard, const std::vector<uint32_t>& held) const;
+  // Whether a learner is still to take the place of a follower of the shard, which does not move.
+  bool Relieves(uint32_t learner, ShardId shard) const;
+  // By shard, as index plus one: a follower that may own it, if there is one.
+  std::vector<uint32_t> NextOwners() const;
   // What has to be waited for before a server can learn a shard, in words; empty: nothing.
   std::string WhyNotLearnt(ShardId shard, uint32_t server) const;
   bool KnowsLearners(uint32_t server) const;

@@ -31,7 +31,7 @@ absl::Status CheckMapped(const MemberTable& members, const ShardAssignment& shar
 absl::Status CheckDecided(const MemberTable& members, const ShardAssignment& shards) {
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> open;  // How many shards, by follower and owner.
   for (ShardId shard = 0; shard < shards.undecided().size(); ++shard) {
-    if (shards.undecided()[shard]) ++open[{shards.followers()[shard] - 1, shards.owners()[shard]}];
+    if (shards.undecided()[shard]) ++open[{shards.copies().firsts()[shard] - 1, shards.owners()[shard]}];
   }
   if (open.empty()) return absl::OkStatus();
   std::vector<std::string> lines;
@@ -45,7 +45,7 @@ absl::Status CheckDecided(const MemberTable& members, const ShardAssignment& sha
 
 }  // namespace
 
-absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards, bool replicated) {
+absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards) {
   LODESTONE_RETURN_IF_ERROR(CheckMapped(members, shards));
   LODESTONE_RETURN_IF_ERROR(CheckDecided(members, shards));
   v1::RouteResponse response;
@@ -58,10 +58,7 @@ absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const Shar
     server->set_local_socket(place.local_socket);
   }
   response.mutable_owners()->Add(shards.owners().begin(), shards.owners().end());
-  if (replicated || shards.HasFollowers()) {
-    response.mutable_followers()->Add(shards.followers().begin(), shards.followers().end());
-    response.mutable_in_sync()->Add(shards.in_sync().begin(), shards.in_sync().end());
-  }
+  shards.copies().FillRoute(&response);
   if (shards.HasTerms()) response.mutable_terms()->Add(shards.terms().begin(), shards.terms().end());
   if (shards.HasHandovers()) response.mutable_handovers()->Add(shards.handovers().begin(), shards.handovers().end());
   if (shards.HasLearners()) response.mutable_learners()->Add(shards.learners().begin(), shards.learners().end());

@@ -11,6 +11,6 @@
 namespace lodestone::server {
 
 // As ShardAssignment::Route.
-absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards, bool replicated);
+absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards);
 
 }  // namespace lodestone::server

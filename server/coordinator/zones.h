@@ -1,5 +1,5 @@
 // The zones of servers (server.zone): servers of one zone may fail together, as those of a rack or a data centre do.
-// The two copies of a shard belong into different ones.
+// The copies of a shard belong into different ones.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -17,7 +17,7 @@ namespace lodestone::server {
 // Whether two servers are of one zone. One that names none shares it with nobody.
 bool ShareZone(const MemberPlace& a, const MemberPlace& b);
 
-// A line for each zone that has both copies of shards: how many, and what keeps one from another zone.
+// A line for each zone that has all copies of shards, two at least: of how many, and what keeps one from another zone.
 std::vector<std::string> OneZoneLines(const ClusterOptions& options, const MemberTable& members,
                                       const ShardAssignment& shards);
 

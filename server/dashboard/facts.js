@@ -196,7 +196,11 @@ function memberProblems(status, add) {
     add('warn', 'servers are missing', `${servers.length} of ${expected} have joined`, 'servers');
   }
   const total = num((status.server || {}).shards_total), inSync = num(cluster.shards_in_sync);
-  if (num(cluster.replicas) > 1 && num(cluster.route_epoch) > 0 && inSync < total) {
+  const replicas = num(cluster.replicas);
+  if (replicas > 2 && num(cluster.route_epoch) > 0 && inSync < total) {
+    add('warn', `${plural(total - inSync, 'shard')} of ${total} with fewer than ${replicas} copies in sync`,
+        'they survive fewer deaths, or wait for their owner', 'servers');
+  } else if (replicas > 1 && num(cluster.route_epoch) > 0 && inSync < total) {
     add('warn', `${plural(total - inSync, 'shard')} of ${total} without a follower in sync`,
         'they do not survive the death of their owner, or wait for it', 'servers');
   }

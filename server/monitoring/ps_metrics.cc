@@ -93,7 +93,7 @@ double SumOfFollowers(const Replication& r, Number (v1::FollowerStatus::*number)
   return sum;
 }
 constexpr Row<Replication> kReplicationRows[] = {
-    {"lodestone_ps_replication_shards_in_sync", "Shards that it owns and whose follower has all that is acknowledged.",
+    {"lodestone_ps_replication_shards_in_sync", "Shards that it owns and whose followers have all that is acknowledged.",
      kGauge, [](const Replication& r) -> double { return r.shards_in_sync(); }},
     {"lodestone_ps_replication_shards_alone", "Shards that it owns and that have no follower in sync.", kGauge,
      [](const Replication& r) -> double { return r.shards_alone(); }},
@@ -131,7 +131,7 @@ constexpr Row<Cluster> kClusterRows[] = {
      [](const Cluster& c) -> double { return c.servers_expected(); }},
     {"lodestone_cluster_replicas", "Copies that each shard is to have.", kGauge,
      [](const Cluster& c) -> double { return c.replicas(); }},
-    {"lodestone_cluster_shards_in_sync", "Shards whose follower is in sync.", kGauge,
+    {"lodestone_cluster_shards_in_sync", "Shards whose followers are in sync.", kGauge,
      [](const Cluster& c) -> double { return c.shards_in_sync(); }},
     {"lodestone_cluster_route_epoch",
      "The shard map's epoch: it grows when a shard gets another owner, or a server another address.", kGauge,

@@ -1,5 +1,5 @@
-// The readiness of a ps: whether it takes calls (it serves), and whether it counts as a second copy for those that end
-// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had two copies.
+// The readiness of a ps: whether it takes calls (it serves), and whether it counts as one more copy for those that end
+// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had all its copies.
 // gRPC's health service says both.
 //
 // Thread-safe.
@@ -29,7 +29,7 @@ class Readiness {
   void Begin(bool wants_copies);
   // Takes calls or not: they cannot be made durable for a while.
   void SetServing(bool serving);
-  // An answer to a heartbeat: so many shards that it owns or follows lack their second copy.
+  // An answer to a heartbeat: so many shards that it owns or follows lack a copy.
   void NoteToSync(uint32_t shards);
   // Whether this ps serves the coordinator.
   void SetCoordinator(bool serves);
@@ -53,7 +53,7 @@ class Readiness {
   mutable Mutex mu_;
   grpc::HealthCheckServiceInterface* health_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null before Tell.
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
-  // What it owns and follows had two copies, once since it began; and how many shards had not, as far as is known.
+  // What it owns and follows had all its copies, once since it began; and how many shards had not, as far as is known.
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;

@@ -88,11 +88,10 @@ bool FollowStream::ended() const {
   return end_.has_value();
 }
 
-void FollowStream::SetFollower(uint32_t server, Incarnation incarnation, std::set<ShardId> learns) {
+void FollowStream::SetFollower(uint32_t server, Incarnation incarnation) {
   MutexLock lock(&mu_);
   server_ = server;
   incarnation_ = incarnation;
-  learns_ = std::move(learns);
 }
 
 void FollowStream::Drop(ShardId shard) {
@@ -103,11 +102,6 @@ void FollowStream::Drop(ShardId shard) {
 bool FollowStream::HasDropped(ShardId shard) const {
   MutexLock lock(&mu_);
   return dropped_.contains(shard);
-}
-
-bool FollowStream::Learns(ShardId shard) const {
-  MutexLock lock(&mu_);
-  return learns_.contains(shard);
 }
 
 uint32_t FollowStream::server() const {

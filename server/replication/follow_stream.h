@@ -73,12 +73,10 @@ class FollowStream final : public Revocable, public std::enable_shared_from_this
   int64_t SilentMs() const;
   bool ended() const;
 
-  // The follower, and the shards that it learns, as its first message said. Set by the replicator while it takes that
-  // in.
-  void SetFollower(uint32_t server, Incarnation incarnation, std::set<ShardId> learns);
+  // The follower, as its first message said. Set by the replicator while it takes that in.
+  void SetFollower(uint32_t server, Incarnation incarnation);
   uint32_t server() const;
   Incarnation incarnation() const;
-  bool Learns(ShardId shard) const;
   // The end of a shard's updates on this stream, which stays open for its other shards: another ps follows that one. A
   // dropped shard comes back only with a new stream.
   void Drop(ShardId shard);
@@ -109,7 +107,6 @@ class FollowStream final : public Revocable, public std::enable_shared_from_this
   CondVar changed_;
   uint32_t server_ ABSL_GUARDED_BY(mu_) = 0;
   Incarnation incarnation_ ABSL_GUARDED_BY(mu_) = 0;
-  std::set<ShardId> learns_ ABSL_GUARDED_BY(mu_);
   std::set<ShardId> dropped_ ABSL_GUARDED_BY(mu_);
   std::deque<FollowPieceRef> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -125,7 +125,7 @@ absl::Status FollowStreams::CheckStart(const FollowStream& stream, const v1::Fol
 absl::Status FollowStreams::OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start) {
   LODESTONE_RETURN_IF_ERROR(CheckStart(*stream, start));
   if (start.arithmetic() != 0 && start.arithmetic() != ArithmeticFingerprint()) NoteUnlike(start);
-  stream->SetFollower(start.server(), start.incarnation(), {start.learns().begin(), start.learns().end()});
+  stream->SetFollower(start.server(), start.incarnation());
   MutexLock lock(&mu_);
   if (shut_down_) return NoMore();
   std::erase_if(bootstraps_, [](const auto& bootstrap) { return bootstrap->done(); });

@@ -1,17 +1,19 @@
-// The replication of one shard that this ps may own: its follower, and its learner, another one that gets a copy beside
-// it and takes its place once the coordinator knows that it has all. While both count, an update is acknowledged when
-// both have it.
+// The replication of one shard that this ps may own: its followers, and perhaps a learner, another one that gets a copy
+// beside them and takes the place of one once the coordinator knows that it has all. An update is acknowledged when all
+// of them that count have it; which of them is the learner matters to the coordinator alone.
 //
 // Not thread-safe: guarded by the Replicator's lock. `all`, of all shards, must outlive it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/planted_defect.h"
 #include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "server/replication/follow_piece.h"
 #include "server/replication/follow_stream.h"
 #include "server/replication/pending_ack.h"
@@ -22,31 +24,37 @@ namespace lodestone::server {
 
 class OwnedShard {
  public:
-  explicit OwnedShard(UnconfirmedBytes* all) : follower_(all), learner_(all) {}
+  explicit OwnedShard(UnconfirmedBytes* all) : all_(all) {}
 
-  // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
+  // Begins again, with nothing known of followers. REQUIRES: no acknowledgement waits.
   void Reset(bool owned, uint64_t term, int64_t now_ms);
 
   bool owned() const { return owned_; }
   uint64_t term() const { return term_; }  // In which this ps owns it.
-  ShardFollower& follower() { return follower_; }
-  const ShardFollower& follower() const { return follower_; }
-  ShardFollower& learner() { return learner_; }
-  const ShardFollower& learner() const { return learner_; }
-  std::array<ShardFollower*, 2> both() { return {&follower_, &learner_}; }
-  std::array<const ShardFollower*, 2> both() const { return {&follower_, &learner_}; }
-  // The one that `stream` is of, or is to be: a ps that is known stays what it is.
-  ShardFollower& Of(const FollowStream& stream, ShardId shard);
-  // A map of `epoch` names the shard's follower (index plus one; 0: none).
-  void SetNamed(uint32_t follower, uint64_t epoch);
-  // Whether `stream` would oust a follower that counts, though the newest map names another: one of the two maps is
-  // old.
-  bool WouldOust(const FollowStream& stream, ShardId shard);
-  // The one that has this stream; null: none.
-  ShardFollower* With(const FollowStream* stream);
-  // The one that a report, which names `follower` (0: it names none), is of.
-  ShardFollower& ReportedOf(Incarnation follower);
 
+  // All that are known, of each server one.
+  const std::vector<std::unique_ptr<ShardFollower>>& followers() const { return followers_; }
+  // The followers by the newest map, the first one first; the learner is none of them.
+  std::vector<uint32_t> named() const { return named_.value_or(std::vector<uint32_t>()); }
+  // Those of a server, of a stream, and of a life of a server; null: none.
+  ShardFollower* Of(uint32_t server) const;
+  ShardFollower* With(const FollowStream* stream) const;
+  ShardFollower* OfLife(Incarnation follower) const;
+  // The server's, new if there is none. UNAVAILABLE if the newest map names others and one of these counts, or if there
+  // are too many: one of the two maps is old.
+  absl::StatusOr<ShardFollower*> Begin(uint32_t server);
+
+  // A newer map than before. Those that count no more by it are released: what waits for them is settled, with `end` if
+  // too few copies are left (Held). Forgets those that it does not name. Returns how many were released.
+  size_t SetMap(const ShardMap& map, ShardId shard, uint32_t in_sync_min, const absl::Status& end, int64_t now_ms,
+                SettledAcks* settled);
+  // This ps answers for the shard no more, as the newest map asks, and its first follower is to own it; 0: it does.
+  void GiveUp(uint64_t handover, int64_t now_ms);
+
+  // Copies that the coordinator counts on, this ps's own among them.
+  uint32_t copies_in_sync() const;
+  // Copies that hold the update at `version`, or will before it is acknowledged.
+  uint32_t CopiesOf(Version version) const;
   // When it was last without a follower that counts.
   int64_t alone_ms() const { return alone_ms_; }
   // The oldest acknowledgement that waits, and for which ps.
@@ -57,36 +65,37 @@ class OwnedShard {
   std::optional<Waiting> OldestWait() const;
 
   // The newest update.
-  Version appended() const { return follower_.sync().appended(); }
+  Version appended() const { return appended_; }
   void SetAppended(Version version);
-  // Whether updates are kept for any of the two.
-  bool KeepsUpdates() const { return follower_.sync().KeepsUpdates() || learner_.sync().KeepsUpdates(); }
+  // Whether updates are kept for any.
+  bool KeepsUpdates() const;
   // Sends an update to those that it is kept for.
   void Append(const FollowPieceRef& piece, QueuedSends* sends);
   // Whether any has yet to confirm `version` before it is acknowledged.
-  bool HoldsUp(Version version) const {
-    return follower_.sync().HoldsUp(version) ||
-           (learner_.sync().HoldsUp(version) && !Planted(Defect::kLearnerNotAwaited));
-  }
+  bool HoldsUp(Version version) const;
   // Has `ack` wait for each of those.
   void Await(Version version, int64_t now_ms, const PendingAckRef& ack);
   void SettleAll(const absl::Status& status, SettledAcks* settled);
   void EndStreams(const absl::Status& status);
 
-  // After the follower has become alone again: settles all that wait for it with `end`.
-  void OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled);
-  // The coordinator knows the learner as the follower that counts, from `epoch` on. What waits for the one before need
-  // wait no more: the learner has it, or is waited for.
-  void LearnerFollows(ShardId shard, uint64_t epoch, SettledAcks* settled);
+  // After a follower has become alone again: settles all that wait for it, with `end` if fewer than `in_sync_min`
+  // copies are in sync without it.
+  void OnReleased(ShardFollower* one, uint32_t in_sync_min, const absl::Status& end, int64_t now_ms,
+                  SettledAcks* settled);
 
  private:
+  bool IsNamed(uint32_t server) const;
+  // Whether acknowledgements wait for it to have `version`.
+  bool IsAwaited(const ShardFollower& one, Version version) const;
+
+  UnconfirmedBytes* all_;
   bool owned_ = false;
   uint64_t term_ = 0;
   int64_t alone_ms_ = 0;
-  std::optional<uint32_t> named_;  // SetNamed; nullopt: by no map yet.
-  uint64_t named_epoch_ = 0;
-  ShardFollower follower_;
-  ShardFollower learner_;
+  Version appended_ = 0;
+  std::optional<std::vector<uint32_t>> named_;  // nullopt: by no map yet.
+  std::optional<uint32_t> named_learner_;
+  std::vector<std::unique_ptr<ShardFollower>> followers_;
 };
 
 }  // namespace lodestone::server

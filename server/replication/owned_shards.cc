@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
@@ -17,13 +18,6 @@ constexpr int64_t kPatiencesOfOneWait = 3;
 CounterMetric refused_metric("lodestone_ps_replication_refused_pushes_total",
                              "Pushes refused because fewer copies were in sync than cluster.in_sync_min.");
 
-absl::Status NotHeld(ShardId shard) {
-  return absl::UnavailableError(
-      absl::StrCat("shard ", shard,
-                   " is at its owner alone in this version, and cluster.in_sync_min wants another copy in sync: try "
-                   "again when a follower has caught up; a push that is sent again counts once"));
-}
-
 }  // namespace
 
 OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed) : limits_(limits) {
@@ -31,27 +25,27 @@ OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes
   for (uint32_t shard = 0; shard < shards; ++shard) shards_.emplace_back(unconfirmed);
 }
 
+absl::Status OwnedShards::NotHeld(ShardId shard) const {
+  if (limits_.in_sync_min <= 1) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("fewer copies of shard ", shard, " than cluster.in_sync_min (", limits_.in_sync_min,
+                   ") have this version: try again when a follower has caught up; a push that is sent again counts "
+                   "once"));
+}
+
 absl::Status OwnedShards::CheckCopies(ShardId shard) const {
-  if (limits_.in_sync_min <= 1 || shards_[shard].follower().sync().state() == ShardSync::State::kInSync) {
-    return absl::OkStatus();
-  }
+  const uint32_t copies = shards_[shard].copies_in_sync();
+  if (copies >= limits_.in_sync_min) return absl::OkStatus();
   refused_metric.Add(1);
-  return absl::UnavailableError(absl::StrCat("shard ", shard, " has 1 copy in sync, and cluster.in_sync_min wants ",
-                                             limits_.in_sync_min,
+  return absl::UnavailableError(absl::StrCat("shard ", shard, " has ", copies, copies == 1 ? " copy" : " copies",
+                                             " in sync, and cluster.in_sync_min wants ", limits_.in_sync_min,
                                              ": nothing was applied; try again when a follower has "
                                              "caught up (psctl status says what it waits for)"));
 }
 
 absl::Status OwnedShards::CheckHeld(ShardId shard, Version version) const {
-  const ShardSync& sync = shards_[shard].follower().sync();
-  const ShardSync& learner = shards_[shard].learner().sync();
-  if (limits_.in_sync_min <= 1 || sync.counts() || version <= sync.confirmed()) return absl::OkStatus();
-  if (learner.counts() && version <= learner.confirmed()) return absl::OkStatus();
+  if (limits_.in_sync_min <= 1 || shards_[shard].CopiesOf(version) >= limits_.in_sync_min) return absl::OkStatus();
   return NotHeld(shard);
-}
-
-void OwnedShards::OnReleased(ShardId shard, int64_t now_ms, SettledAcks* settled) {
-  shards_[shard].OnReleased(limits_.in_sync_min > 1 ? NotHeld(shard) : absl::OkStatus(), now_ms, settled);
 }
 
 bool OwnedShards::KeepUpdates() const {
@@ -62,7 +56,7 @@ void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, Settl
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     OwnedShard& owned = shards_[shard];
     if (!owned.owned()) continue;
-    for (ShardFollower* const one : owned.both()) {
+    for (const auto& one : owned.followers()) {
       if (one->IsHopeless(limits_.stalled_ms_max, limits_.queue_bytes_max)) {
         one->EndStream(absl::UnavailableError("the follower is too far behind; it is to begin again"), /*now=*/true);
         one->Detach(now_ms);
@@ -71,14 +65,14 @@ void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, Settl
       if (!may_serve.ok()) one->SettleAll(may_serve, settled);
       const char* const why = one->sync().WhyLate(
           now_ms, one->silent_since_ms(kPatiencesOfOneWait * limits_.patience_ms), limits_.patience_ms);
-      if (why != nullptr) Leave(one, why, /*late=*/true);
+      if (why != nullptr) Leave(one.get(), why, /*late=*/true);
     }
   }
 }
 
 void OwnedShards::Leave(ShardFollower* follower, const char* why, bool late) {
   follower->sync().Leave(late);
-  leaving_[{follower->sync().server(), why}] += 1;
+  leaving_[{follower->server(), why}] += 1;
 }
 
 void OwnedShards::LogLeaving() {
@@ -102,13 +96,13 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     OwnedShard& owned = shards_[shard];
     if (!owned.owned()) continue;
-    for (ShardFollower* const one : owned.both()) {
+    for (const auto& one : owned.followers()) {
       const std::optional<ShardSync::Report> taken = one->sync().TakeReport();
       if (!taken.has_value()) continue;
       auto* const report = request->add_reports();
       report->set_shard(shard);
       report->set_in_sync(taken->in_sync);
-      report->set_follower(one == &owned.learner() ? one->sync().follower() : taken->follower);
+      report->set_follower(taken->follower);
       report->set_term(owned.term());
       report->set_gives_up(taken->gives_up);
     }
@@ -119,26 +113,17 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
 bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
                               int64_t now_ms, SettledAcks* settled) {
   OwnedShard& owned = shards_[report.shard()];
-  ShardFollower& one = owned.ReportedOf(report.follower());
-  const bool learns = &one == &owned.learner();
-  switch (one.sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
+  ShardFollower* const one = owned.OfLife(report.follower());
+  if (one == nullptr) return false;  // It was forgotten meanwhile.
+  switch (one->sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
     case ShardSync::Outcome::kNothing:
-      if (learns && one.sync().state() == ShardSync::State::kInSync) {
-        owned.LearnerFollows(report.shard(), epoch, settled);
-      }
-      return learns;
+      return false;
     case ShardSync::Outcome::kReleased:
-      if (learns) {
-        // What waits for it came while the follower counted, and waits for that one too, or while none did.
-        const bool held = limits_.in_sync_min <= 1 || owned.follower().sync().state() == ShardSync::State::kInSync;
-        one.OnReleased(held ? absl::OkStatus() : NotHeld(report.shard()), settled);
-      } else {
-        OnReleased(report.shard(), now_ms, settled);
-      }
+      owned.OnReleased(one, limits_.in_sync_min, NotHeld(report.shard()), now_ms, settled);
       return true;
     case ShardSync::Outcome::kRejected:  // The map says which follower or owner it is.
-      one.EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
-      if (one.sync().state() == ShardSync::State::kJoining) Leave(&one, "the coordinator knows another");
+      one->EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
+      if (one->sync().state() == ShardSync::State::kJoining) Leave(one, "the coordinator knows another");
       return false;
   }
   return false;
@@ -148,14 +133,15 @@ void OwnedShards::FillStatus(v1::ReplicationStatus* status) const {
   std::map<uint32_t, v1::FollowerStatus> followers;
   for (const OwnedShard& owned : shards_) {
     if (!owned.owned()) continue;
-    const ShardSync::State state = owned.follower().sync().state();
-    const bool alone = state == ShardSync::State::kAlone || state == ShardSync::State::kLeaving;
-    status->set_shards_in_sync(status->shards_in_sync() + (state == ShardSync::State::kInSync));
-    status->set_shards_alone(status->shards_alone() + alone);
-    for (const ShardFollower* const one : owned.both()) {
+    const uint32_t copies = owned.copies_in_sync();
+    const bool joins = absl::c_any_of(
+        owned.followers(), [](const auto& one) { return one->sync().state() == ShardSync::State::kJoining; });
+    status->set_shards_in_sync(status->shards_in_sync() + (copies >= std::max(2u, limits_.replicas)));
+    status->set_shards_alone(status->shards_alone() + (copies == 1 && !joins));
+    for (const auto& one : owned.followers()) {
       if (one->stream() == nullptr) continue;
-      v1::FollowerStatus& follower = followers[one->sync().server()];
-      follower.set_server(one->sync().server());
+      v1::FollowerStatus& follower = followers[one->server()];
+      follower.set_server(one->server());
       follower.set_shards(follower.shards() + 1);
       follower.set_shards_in_sync(follower.shards_in_sync() + (one->sync().state() == ShardSync::State::kInSync));
       follower.set_lag_records(follower.lag_records() + one->unconfirmed());
@@ -184,10 +170,10 @@ void OwnedShards::FillWait(const std::string& who, int64_t now_ms, v1::StatusRes
   int64_t since_ms = now_ms;
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     const OwnedShard& owned = shards_[shard];
-    const ShardSync::State state = owned.follower().sync().state();
-    if (!owned.owned() || state == ShardSync::State::kInSync) continue;
+    if (!owned.owned() || owned.copies_in_sync() >= limits_.in_sync_min) continue;
     wait.add_shards(shard);
-    if (state != ShardSync::State::kLeaving) since_ms = std::min(since_ms, owned.alone_ms());
+    const bool counts = absl::c_any_of(owned.followers(), [](const auto& one) { return one->sync().counts(); });
+    if (!counts) since_ms = std::min(since_ms, owned.alone_ms());
   }
   if (wait.shards().empty()) return;
   wait.set_who(who);

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/replication/owned_shard.h"
@@ -27,6 +28,7 @@ class OwnedShards {
     int64_t stalled_ms_max = 0;    // A stream that takes nothing for so long is cut off;
     uint64_t queue_bytes_max = 0;  // so is one of a follower that does not count, when as much waits to be sent.
     uint32_t in_sync_min = 1;      // Copies, the owner's counted, without which no update is acknowledged.
+    uint32_t replicas = 2;         // Copies, the owner's counted, that are to be.
   };
   OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed);
 
@@ -36,11 +38,13 @@ class OwnedShards {
 
   // Why an update should not come now: UNAVAILABLE if there are fewer copies in sync than are wanted.
   absl::Status CheckCopies(ShardId shard) const;
-  // Whether the update at `version`, which nothing holds up, may be acknowledged: UNAVAILABLE if no follower had it
-  // while one counted, and one is wanted.
+  // Whether the update at `version` may be acknowledged once nothing holds it up: UNAVAILABLE if fewer copies will have
+  // it than are wanted.
   absl::Status CheckHeld(ShardId shard, Version version) const;
-  // After the shard's owner has become alone.
-  void OnReleased(ShardId shard, int64_t now_ms, SettledAcks* settled);
+  // A newer map than before: see OwnedShard. REQUIRES: this ps owns the shard, by the map too.
+  size_t SetMap(const ShardMap& map, ShardId shard, int64_t now_ms, SettledAcks* settled) {
+    return shards_[shard].SetMap(map, shard, limits_.in_sync_min, NotHeld(shard), now_ms, settled);
+  }
 
   // Whether updates of any are kept.
   bool KeepUpdates() const;
@@ -55,7 +59,7 @@ class OwnedShards {
 
   // Adds what the coordinator is to learn; false if that is nothing.
   bool CollectReports(v1::ReportSyncRequest* request);
-  // The coordinator's answer to a report. True if a shard is alone again by it.
+  // The coordinator's answer to a report. True if a follower counts no more by it.
   bool TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch, int64_t now_ms,
                    SettledAcks* settled);
 
@@ -72,6 +76,8 @@ class OwnedShards {
   void FillWait(const std::string& who, int64_t now_ms, v1::StatusResponse* status) const;
 
  private:
+  absl::Status NotHeld(ShardId shard) const;
+
   const Limits limits_;
   std::vector<OwnedShard> shards_;                              // By id.
   std::map<std::pair<uint32_t, const char*>, size_t> leaving_;  // To be logged: shards.

@@ -1,4 +1,5 @@
-// The comparison of owned shards with their followers' copies, by checksums of their contents (Admin.VerifyReplicas).
+// The comparison of owned shards with all of their followers' copies, by checksums of their contents
+// (Admin.VerifyReplicas).
 //
 // Thread-safe. No lock of the caller's may be held that `ask` takes. The store must outlive it.
 #pragma once
@@ -7,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
@@ -24,11 +26,11 @@ class ReplicaVerifier {
   // The follower that a question was sent to.
   struct Asked {
     uint32_t server = 0;
-    const FollowStream* stream = nullptr;
+    const FollowStream* stream = nullptr;  // Null: it has not caught up, and was asked nothing.
   };
-  // Sends an item to a shard's follower, after all updates so far; nullopt if none has caught up. Called on the shard's
-  // executor.
-  using Ask = std::function<std::optional<Asked>(ShardId shard, v1::FollowItem item)>;
+  // Sends an item to the followers of a shard that have caught up, after all updates so far, and says which followers
+  // there are. Called on the shard's executor.
+  using Ask = std::function<std::vector<Asked>(ShardId shard, v1::FollowItem item)>;
 
   ReplicaVerifier(Store* store, Ask ask) : store_(store), ask_(std::move(ask)) {}
 
@@ -42,15 +44,16 @@ class ReplicaVerifier {
   void Shutdown();
 
  private:
-  struct Question {
-    const FollowStream* stream = nullptr;
-    std::optional<v1::FollowAcks::Checksum> answer;
-    bool lost = false;
+  struct Answer {
+    std::optional<v1::FollowAcks::Checksum> checksum;
+    bool lost = false;  // None will come.
   };
+  using Question = std::map<const FollowStream*, Answer>;  // By whom it was sent to.
 
-  v1::VerifyReplicasResponse::ShardReplicas VerifyShard(ShardId shard);
-  // The answer to question `id`, which is over then; nullopt if none comes.
-  std::optional<v1::FollowAcks::Checksum> AwaitAnswer(uint64_t id);
+  // For each follower one; one that says so if none has caught up.
+  std::vector<v1::VerifyReplicasResponse::ShardReplicas> VerifyShard(ShardId shard);
+  // The answers to question `id`, which is over then: all of them, or those that have come in time.
+  Question AwaitAnswers(uint64_t id);
 
   Store* const store_;
   const Ask ask_;

@@ -23,6 +23,7 @@ Replicator::Options ReplicatorOptions(const v1::Config& config, const Replicatio
   options.seed = config.cluster().seed();
   options.server = config.server().index();
   options.replicated = config.cluster().replicas() > 1;
+  options.replicas = config.cluster().replicas();
   options.in_sync_min = config.cluster().in_sync_min();
   options.patience_ms = std::max<int64_t>(1, config.coordinator().lease_ms() / kPatiencePartOfLease);
   options.report = [dependencies](const v1::ReportSyncRequest& request) -> absl::StatusOr<v1::ReportSyncResponse> {

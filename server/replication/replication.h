@@ -70,7 +70,7 @@ class Replication {
   // A newer map than those before.
   void SetMap(const ShardMap& map);
 
-  // Every shard has its two copies by the coordinator: frees those of shards that this ps neither owns nor follows.
+  // Every shard has all its copies by the coordinator: frees those of shards that this ps neither owns nor follows.
   void FreeOthers();
 
   // UNAVAILABLE, with replicas, once the lease of this ps has ended; ABORTED while shards are taken from it: others may

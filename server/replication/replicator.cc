@@ -30,10 +30,11 @@ Replicator::Replicator(Options options, Store* store, NewestUpdates* newest)
       engaged_(options_.replicated),
       unconfirmed_{.others_max = options_.queue_bytes_max / 2},
       pace_(options_.copy_bytes_per_second),
-      verifier_(store, [this](ShardId shard, v1::FollowItem item) { return AskFollower(shard, std::move(item)); }),
+      verifier_(store, [this](ShardId shard, v1::FollowItem item) { return AskFollowers(shard, std::move(item)); }),
       streams_(OptionsOfStreams(), this, store),
       shards_(options_.shards,
-              {options_.patience_ms, options_.stalled_ms_max, options_.queue_bytes_max, options_.in_sync_min},
+              {options_.patience_ms, options_.stalled_ms_max, options_.queue_bytes_max, options_.in_sync_min,
+               options_.replicas},
               &unconfirmed_) {
   reports_ = Thread([this] { RunReports(); });
 }
@@ -77,7 +78,7 @@ void Replicator::GiveUp(ShardId shard, uint64_t handover) {
   MutexLock lock(&mu_);
   OwnedShard& owned = shards_[shard];
   owned.SetAppended(std::max(owned.appended(), version));
-  owned.follower().sync().GiveUp(handover, time_.NowMs());
+  owned.GiveUp(handover, time_.NowMs());
   changed_.NotifyAll();
 }
 
@@ -91,16 +92,10 @@ void Replicator::SetMap(const ShardMap& map) {
   SettledAcks settled;
   MutexLock lock(&mu_);
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
-    OwnedShard& owned = shards_[shard];
-    if (!owned.owned() || map.OwnerOf(shard) != options_.server) continue;
-    owned.SetNamed(map.FollowerOf(shard).has_value() ? *map.FollowerOf(shard) + 1 : 0, map.epoch());
-    for (const std::optional<uint32_t> server : {map.FollowerOf(shard), map.LearnerOf(shard)}) {
-      if (server.has_value()) streams_.EndDropped(*server, shard);
-    }
-    if (map.InSync(shard)) continue;
-    if (!owned.follower().sync().OnMapWithoutFollower(map.epoch())) continue;
-    shards_.OnReleased(shard, time_.NowMs(), &settled);
-    ++released;
+    if (!shards_[shard].owned() || map.OwnerOf(shard) != options_.server) continue;
+    released += shards_.SetMap(map, shard, time_.NowMs(), &settled);
+    for (const uint32_t server : map.FollowersOf(shard)) streams_.EndDropped(server, shard);
+    if (map.LearnerOf(shard).has_value()) streams_.EndDropped(*map.LearnerOf(shard), shard);
   }
   if (released == 0) return;
   changed_.NotifyAll();
@@ -143,11 +138,11 @@ void Replicator::Await(std::span<const Position> positions, Done done) {
       OwnedShard& owned = shards_[position.shard];
       if (!owned.owned()) {
         status = Moved(position.shard);
-      } else if (owned.HoldsUp(position.version)) {
-        if (ack == nullptr) ack = std::make_shared<PendingAck>();
-        owned.Await(position.version, time_.NowMs(), ack);
       } else {
         status = shards_.CheckHeld(position.shard, position.version);
+        if (!status.ok() || !owned.HoldsUp(position.version)) continue;
+        if (ack == nullptr) ack = std::make_shared<PendingAck>();
+        owned.Await(position.version, time_.NowMs(), ack);
       }
     }
     if (ack != nullptr) ack->SetDone(std::move(done));  // None is settled before the lock is let go of.
@@ -164,7 +159,8 @@ absl::Status Replicator::CheckCopies(ShardId shard) {
 
 absl::Status Replicator::health() const {
   const uint64_t bytes = unconfirmed_.counting.load(std::memory_order_relaxed);
-  if (bytes <= options_.queue_bytes_max) return absl::OkStatus();
+  // An update counts once for each follower, though they share its memory.
+  if (bytes <= options_.queue_bytes_max * std::max(1u, options_.replicas - 1)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("followers are behind: ", bytes, " bytes of updates are not confirmed yet; try again later"));
 }
@@ -189,15 +185,15 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
   return streams_.OnStart(stream, start);
 }
 
-absl::Status Replicator::CheckAttaches(const FollowStream& stream, ShardId shard) {
+absl::StatusOr<ShardFollower*> Replicator::FollowerOf(const FollowStream& stream, ShardId shard) {
   if (shut_down_ || stream.ended()) return absl::UnavailableError("the stream has ended");
   if (!shards_[shard].owned()) {
     return absl::UnavailableError(absl::StrCat("shard ", shard, " is no longer owned here"));
   }
-  if (!shards_[shard].WouldOust(stream, shard)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("shard ", shard, " is followed by ps ",
-                                             shards_[shard].follower().sync().server(), ", by the map of ps ",
-                                             options_.server, ", and not by ps ", stream.server()));
+  absl::StatusOr<ShardFollower*> one = shards_[shard].Begin(stream.server());
+  if (one.ok()) return one;
+  return absl::UnavailableError(
+      absl::StrCat("shard ", shard, " ", one.status().message(), ", by the map of ps ", options_.server));
 }
 
 absl::StatusOr<bool> Replicator::Resume(const std::shared_ptr<FollowStream>& stream,
@@ -211,11 +207,10 @@ absl::StatusOr<bool> Replicator::TryResume(const std::shared_ptr<FollowStream>& 
                                            const v1::ShardPosition& position) {
   {
     MutexLock lock(&mu_);
-    LODESTONE_RETURN_IF_ERROR(CheckAttaches(*stream, position.shard()));
-    ShardFollower& one = shards_[position.shard()].Of(*stream, position.shard());
-    if (!one.Resumes(stream->incarnation(), position.version())) {
-      if (!one.sync().counts() || one.sync().state() == ShardSync::State::kLeaving) return false;
-      shards_.Leave(&one, "another copy begins");
+    LODESTONE_ASSIGN_OR_RETURN(ShardFollower* const one, FollowerOf(*stream, position.shard()));
+    if (!one->Resumes(stream->incarnation(), position.version())) {
+      if (!one->sync().counts() || one->sync().state() == ShardSync::State::kLeaving) return false;
+      shards_.Leave(one, "another copy begins");
       changed_.NotifyAll();
       return false;
     }
@@ -237,10 +232,12 @@ absl::StatusOr<Replicator::Attached> Replicator::Attach(const std::shared_ptr<Fo
     LODESTONE_RETURN_IF_ERROR(attached.status());
     if (attached->has_value()) return **std::move(attached);
     MutexLock lock(&mu_);
-    OwnedShard& owned = shards_[position.shard()];
-    while (!shut_down_ && !stream->ended() && owned.owned() && owned.Of(*stream, position.shard()).sync().counts()) {
-      changed_.WaitForMs(&mu_, kAttachPauseMs);
-    }
+    const OwnedShard& owned = shards_[position.shard()];
+    const auto counts = [&] {
+      const ShardFollower* const before = owned.Of(stream->server());
+      return before != nullptr && before->sync().counts();
+    };
+    while (!shut_down_ && !stream->ended() && owned.owned() && counts()) changed_.WaitForMs(&mu_, kAttachPauseMs);
   }
 }
 
@@ -250,14 +247,13 @@ absl::StatusOr<std::optional<Replicator::Attached>> Replicator::TryAttach(const 
   SettledAcks settled;
   QueuedSends sends;
   MutexLock lock(&mu_);
-  LODESTONE_RETURN_IF_ERROR(CheckAttaches(*stream, shard.id()));
+  LODESTONE_ASSIGN_OR_RETURN(ShardFollower* const one, FollowerOf(*stream, shard.id()));
   OwnedShard& owned = shards_[shard.id()];
   owned.SetAppended(std::max(owned.appended(), shard.version()));
-  ShardFollower& one = owned.Of(*stream, shard.id());
-  const ShardSync::Attached how = one.Attach(stream, position.version(), time_.NowMs(), &settled, &sends);
+  const ShardSync::Attached how = one->Attach(stream, position.version(), time_.NowMs(), &settled, &sends);
   changed_.NotifyAll();
   if (how == ShardSync::Attached::kCountsStill) {
-    if (one.sync().state() != ShardSync::State::kLeaving) shards_.Leave(&one, "another copy begins");
+    if (one->sync().state() != ShardSync::State::kLeaving) shards_.Leave(one, "another copy begins");
     return std::nullopt;
   }
   Attached attached;
@@ -335,13 +331,22 @@ void Replicator::OnClosed(FollowStream* stream) {
   verifier_.OnClosed(stream);
 }
 
-std::optional<ReplicaVerifier::Asked> Replicator::AskFollower(ShardId shard, v1::FollowItem item) {
+std::vector<ReplicaVerifier::Asked> Replicator::AskFollowers(ShardId shard, v1::FollowItem item) {
+  std::vector<ReplicaVerifier::Asked> asked;
+  const FollowPieceRef piece = MakePiece(std::move(item));
   QueuedSends sends;
   MutexLock lock(&mu_);
-  const ShardFollower& one = shards_[shard].follower();
-  if (!shards_[shard].owned() || one.stream() == nullptr || one.sync().sending_state()) return std::nullopt;
-  sends.Queue(one.stream(), MakePiece(std::move(item)));
-  return ReplicaVerifier::Asked{one.sync().server(), one.stream().get()};
+  if (!shards_[shard].owned()) return asked;
+  for (const auto& one : shards_[shard].followers()) {
+    if (one->stream() == nullptr || one->sync().sending_state()) continue;
+    sends.Queue(one->stream(), piece);
+    asked.push_back({one->server(), one->stream().get()});
+  }
+  for (const uint32_t server : shards_[shard].named()) {
+    const auto is_it = [server](const ReplicaVerifier::Asked& one) { return one.server == server; };
+    if (std::none_of(asked.begin(), asked.end(), is_it)) asked.push_back({server, nullptr});
+  }
+  return asked;
 }
 
 void Replicator::RunReports() {
@@ -387,7 +392,8 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
         released |= shards_.TakeOutcome(request.reports(i), response->accepted(i), response->route_epoch(),
                                         time_.NowMs(), &settled);
       } else {
-        shards_[request.reports(i).shard()].ReportedOf(request.reports(i).follower()).sync().OnReportFailed();
+        ShardFollower* const one = shards_[request.reports(i).shard()].OfLife(request.reports(i).follower());
+        if (one != nullptr) one->sync().OnReportFailed();
       }
     }
     if (released) changed_.NotifyAll();

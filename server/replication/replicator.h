@@ -1,11 +1,11 @@
 // The owner's side of replication: sends the updates of the shards that this ps owns to their followers, and knows
 // which of them a follower holds.
 //
-// A shard is alone, or has a follower that counts (is in sync): then an update may be acknowledged only once that
-// follower has confirmed it, because the coordinator may make it the owner at any moment. A follower comes to count in
+// A shard is alone, or has followers that count (are in sync): then an update may be acknowledged only once each of
+// these has confirmed it, because the coordinator may make any the owner at any moment. A follower comes to count in
 // this order: it has got the shard's state and all updates since; from then on acknowledgements wait for it; it has
-// confirmed all that was acknowledged before; the coordinator gets a report, and has it saved. A learner does the same
-// beside a follower that counts, in whose place it is then (OwnedShard). It ceases to count in
+// confirmed all that was acknowledged before; the coordinator gets a report, and has it saved. A learner does the same,
+// and is in the place of a follower then, which counts until a map without it comes (OwnedShard). It ceases to count in
 // the opposite one: a follower that does not confirm for `patience_ms`, or is gone for so long, still holds up
 // acknowledgements until the coordinator has it saved that it counts no more. An owner that was replaced meanwhile
 // learns that from the answer, and acknowledges nothing ever. (ShardSync has the states.)
@@ -58,10 +58,12 @@ class Replicator final : public ReplicaSink {
     uint32_t server = 0;       // This ps's index.
     bool replicated = true;    // All shards are to have followers; otherwise one has while it moves.
     uint32_t in_sync_min = 1;  // cluster.in_sync_min.
+    uint32_t replicas = 2;     // cluster.replicas.
     int64_t patience_ms = 2500;
     int64_t stalled_ms_max = 10'000;  // A stream that takes nothing for so long, or never starts, is cut off.
-    // Of updates that followers which count have not confirmed: pushes wait then. A follower that does not count is cut
-    // off when as much waits to be sent to it; half of it is kept for all of them.
+    // Of updates that a follower which counts has not confirmed, on average of those that there are to be: pushes wait
+    // then. A follower that does not count is cut off when as much waits to be sent to it; half of it is kept for all
+    // of them.
     uint64_t queue_bytes_max = limits::kFollowQueueBytesMax;
     // Coordinator.ReportSync; may block, called on a thread of its own.
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
@@ -140,10 +142,12 @@ class Replicator final : public ReplicaSink {
   absl::StatusOr<std::optional<Attached>> TryAttach(const std::shared_ptr<FollowStream>& stream,
                                                     const v1::ShardPosition& position, Wanted wanted,
                                                     const Shard& shard);
-  // UNAVAILABLE if the stream has ended, or the shard has another owner, or another follower that counts.
-  absl::Status CheckAttaches(const FollowStream& stream, ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The follower that the stream is of. UNAVAILABLE if it has ended, or the shard has another owner, or others follow
+  // it.
+  absl::StatusOr<ShardFollower*> FollowerOf(const FollowStream& stream, ShardId shard)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   FollowStreams::Options OptionsOfStreams();
-  std::optional<ReplicaVerifier::Asked> AskFollower(ShardId shard, v1::FollowItem item);
+  std::vector<ReplicaVerifier::Asked> AskFollowers(ShardId shard, v1::FollowItem item);
 
   void RunReports();
   // Makes a report; false if not all of it was taken.

@@ -7,15 +7,6 @@
 
 namespace lodestone::server {
 
-void ShardFollower::Reset() {
-  DropUnconfirmed(UINT64_MAX);
-  sync_ = ShardSync();
-  Recount();
-  stream_.reset();
-  waits_.clear();
-  confirmed_ms_ = 0;
-}
-
 std::optional<int64_t> ShardFollower::waiting_since_ms() const {
   if (waits_.empty()) return std::nullopt;
   return waits_.front().since_ms;
@@ -73,7 +64,7 @@ bool ShardFollower::Resumes(Incarnation follower, Version position) const {
 
 ShardSync::Attached ShardFollower::Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
                                           SettledAcks* settled, QueuedSends* sends) {
-  const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept());
+  const ShardSync::Attached attached = sync_.Attach(stream->incarnation(), position, oldest_kept());
   if (attached == ShardSync::Attached::kCountsStill) return attached;
   if (stream_ != stream) EndStream(absl::UnavailableError("the follower has another stream now"));
   stream_ = stream;

@@ -31,11 +31,13 @@ struct UnconfirmedBytes {
 
 class ShardFollower {
  public:
-  explicit ShardFollower(UnconfirmedBytes* all) : all_(all) {}
+  ShardFollower(uint32_t server, UnconfirmedBytes* all) : server_(server), all_(all) {}
+  ShardFollower(const ShardFollower&) = delete;
+  ShardFollower& operator=(const ShardFollower&) = delete;
+  // REQUIRES: no acknowledgement waits.
+  ~ShardFollower() { DropUnconfirmed(UINT64_MAX); }
 
-  // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
-  void Reset();
-
+  uint32_t server() const { return server_; }
   ShardSync& sync() { return sync_; }
   const ShardSync& sync() const { return sync_; }
   const std::shared_ptr<FollowStream>& stream() const { return stream_; }  // Null: nothing is sent.
@@ -86,7 +88,8 @@ class ShardFollower {
   // After sync_ may have begun or ceased to count.
   void Recount();
 
-  UnconfirmedBytes* all_;
+  const uint32_t server_;
+  UnconfirmedBytes* const all_;
   bool counted_ = false;  // sync_.counts(), as far as unconfirmed_bytes_ is concerned.
   ShardSync sync_;
   std::shared_ptr<FollowStream> stream_;

@@ -11,14 +11,13 @@ bool ShardSync::Resumes(Incarnation follower, Version position, std::optional<Ve
   return known && (oldest_kept.has_value() ? *oldest_kept <= position + 1 : position == appended_);
 }
 
-ShardSync::Attached ShardSync::Attach(uint32_t server, Incarnation follower, Version position,
-                                      std::optional<Version> oldest_kept) {
+ShardSync::Attached ShardSync::Attach(Incarnation follower, Version position, std::optional<Version> oldest_kept) {
   const bool resumes = Resumes(follower, position, oldest_kept);
   if (!resumes && counts()) return Attached::kCountsStill;
   attached_ = true;
   sending_state_ = !resumes;
   if (resumes) return Attached::kResumes;
-  server_ = server;
+  if (follower_ != follower) reporting_ = false;  // What is under way is about another life.
   follower_ = follower;
   confirmed_ = 0;
   return Attached::kNeedsState;
@@ -54,7 +53,7 @@ std::optional<ShardSync::Report> ShardSync::TakeReport() {
   if (reporting_ || (!joins && !ReadyToGiveUp() && state_ != State::kLeaving)) return std::nullopt;
   reporting_ = true;
   if (ReadyToGiveUp()) return Report{true, follower_, handover_};
-  if (!joins) return Report();
+  if (!joins) return Report{false, follower_};
   told_ = true;
   return Report{true, follower_};
 }
@@ -82,9 +81,10 @@ ShardSync::Outcome ShardSync::OnReport(const Report& report, bool accepted, uint
   return Outcome::kNothing;
 }
 
-bool ShardSync::OnMapWithoutFollower(uint64_t epoch) {
-  // Only this ps can have the coordinator count a follower again, and it has not since.
-  const bool newer = in_sync_epoch_ > 0 && epoch > in_sync_epoch_;
+bool ShardSync::OnMapWithoutFollower(uint64_t epoch, bool named) {
+  // Only this ps can have the coordinator count a follower again, and it has not since. Who follows changes with the
+  // epoch only: one that is not named did not count any more when its report was answered.
+  const bool newer = in_sync_epoch_ > 0 && (epoch > in_sync_epoch_ || (epoch == in_sync_epoch_ && !named));
   // What is reported of one in sync is that the shard is given up, which means nothing without it.
   if (!newer || (state_ != State::kInSync && (state_ != State::kLeaving || reporting_))) return false;
   Release();

@@ -1,6 +1,6 @@
-// The state of one owned shard's follower: a state machine without I/O, clocks or locks.
+// The state of one follower of an owned shard: a state machine without I/O, clocks or locks.
 //
-//   Alone    The owner has the only copy that counts.
+//   Alone    It does not count: its owner acknowledges without it.
 //   Joining  A follower has the shard's state and confirms updates; acknowledgements wait for it. The coordinator may
 //            know already.
 //   InSync   The coordinator knows that the follower counts, and may make it the owner at any moment.
@@ -33,7 +33,6 @@ class ShardSync {
   bool KeepsUpdates() const { return counts() || attached_; }
 
   // The follower, also one that is gone; 0: there has been none.
-  uint32_t server() const { return server_; }
   Incarnation follower() const { return follower_; }
   // A stream sends it the updates; at first they wait until the state is sent.
   bool attached() const { return attached_; }
@@ -52,7 +51,7 @@ class ShardSync {
   };
   // Whether Attach would find kResumes.
   bool Resumes(Incarnation follower, Version position, std::optional<Version> oldest_kept) const;
-  Attached Attach(uint32_t server, Incarnation follower, Version position, std::optional<Version> oldest_kept);
+  Attached Attach(Incarnation follower, Version position, std::optional<Version> oldest_kept);
   void StateSent() { sending_state_ = false; }
   void Detach(int64_t now_ms);
 
@@ -73,18 +72,13 @@ class ShardSync {
     if (handover_ != handover) given_up_ms_ = now_ms;
     handover_ = handover;
   }
-  // The same as `other`, in whose place it is: the map that asks may be known before the answer to the report is.
-  void TakeHandover(const ShardSync& other) {
-    handover_ = other.handover_;
-    given_up_ms_ = other.given_up_ms_;
-  }
   bool ReadyToGiveUp() const { return state_ == State::kInSync && handover_ > 0 && confirmed_ >= appended_; }
 
   // What the coordinator is to learn.
   struct Report {
     bool in_sync = false;
-    Incarnation follower = 0;  // 0 if it is not in sync.
-    uint64_t gives_up = 0;     // The number of the handover.
+    Incarnation follower = 0;
+    uint64_t gives_up = 0;  // The number of the handover.
   };
   // Whether it has confirmed all that was acknowledged before, and the coordinator does not know yet.
   bool ReadyToJoin() const { return state_ == State::kJoining && !told_ && confirmed_ >= mark_; }
@@ -98,8 +92,9 @@ class ShardSync {
     kRejected,  // The coordinator knows another follower, or another owner.
   };
   Outcome OnReport(const Report& report, bool accepted, uint64_t epoch);
-  // A map of `epoch` says that no follower counts. True if that is news, and the shard is alone again.
-  bool OnMapWithoutFollower(uint64_t epoch);
+  // A map of `epoch` says that the follower does not count, or does not even name it. True if that is news, and it does
+  // not count any more.
+  bool OnMapWithoutFollower(uint64_t epoch, bool named = true);
 
  private:
   void Release();
@@ -107,7 +102,6 @@ class ShardSync {
   State state_ = State::kAlone;
   bool attached_ = false;
   bool sending_state_ = false;
-  uint32_t server_ = 0;
   Incarnation follower_ = 0;
   Version appended_ = 0;
   Version confirmed_ = 0;

@@ -50,7 +50,7 @@ absl::StatusOr<ShardMap> Replicas::Map() {
 }
 
 absl::Status Replicas::InSync() {
-  uint32_t in_sync = 0, followed = 0;
+  uint32_t in_sync = 0, followed = 0, followers = 1;
   for (uint32_t server = 0; server < cluster_->servers(); ++server) {
     if (!cluster_->Serves(server)) return absl::UnavailableError(absl::StrCat("ps ", server, " does not serve"));
     grpc::ClientContext context;
@@ -62,6 +62,7 @@ absl::Status Replicas::InSync() {
     in_sync += status.replication().shards_in_sync();
     followed += status.replication().shards_followed();
     if (server > 0) continue;
+    followers = status.cluster().replicas() - 1;
     if (status.cluster().shards_in_sync() != shards_) {
       return absl::UnavailableError(
           absl::StrCat("the coordinator knows of ", status.cluster().shards_in_sync(), " shards in sync"));
@@ -70,7 +71,7 @@ absl::Status Replicas::InSync() {
       if (!member.alive()) return absl::UnavailableError(absl::StrCat("ps ", member.index(), " has not joined again"));
     }
   }
-  if (in_sync == shards_ && followed == shards_) return absl::OkStatus();
+  if (in_sync == shards_ && followed == shards_ * followers) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the owners know of ", in_sync, " shards in sync, and the followers of ", followed));
 }

@@ -116,6 +116,78 @@ TEST_F(ZonesTest, AWholeZoneMayDieForGoodAndItsCopiesComeBackToAnotherMachineThe
   ExpectExact();
 }
 
+// Four ps, and three copies of each shard.
+class ThreeCopiesTest : public PushingFixture {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/4, {"coordinator.lease_ms=2000", "cluster.in_sync_min=2"},
+                                         /*own_disks=*/true, /*replicas=*/3));
+    ASSERT_NO_FATAL_FAILURE(AwaitAllInSync());
+    ASSERT_NO_FATAL_FAILURE(StartPushing());
+  }
+  // Whether these own all shards.
+  bool OwnAll(const std::vector<uint32_t>& servers) {
+    uint32_t owned = 0;
+    for (const uint32_t server : servers) owned += StatusOf(server).server().shards_owned();
+    return owned == kShards;
+  }
+};
+
+TEST_F(ThreeCopiesTest, AnyTwoMayDieForGoodAtOnce) {
+  ASSERT_TRUE(AwaitPushes(100));
+  // Ps 0 serves the coordinator.
+  for (const auto& [one, other] : {std::pair(1u, 2u), {2u, 3u}, {3u, 1u}}) {
+    cluster_->Kill(one);
+    cluster_->Kill(other);
+    ASSERT_TRUE(cluster_->DeleteDisk(one).ok());
+    ASSERT_TRUE(cluster_->DeleteDisk(other).ok());
+    ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().unserved_size() == 0; }));
+    ASSERT_TRUE(cluster_->Start(one).ok());
+    ASSERT_TRUE(cluster_->Start(other).ok());
+    ASSERT_TRUE(AwaitPushes(100));
+    ASSERT_TRUE(Await([&, one = one, other = other] {
+      return cluster_->Serves(one) && cluster_->Serves(other) && AllInSync();
+    })) << StatusOf(0).cluster().DebugString();
+    ExpectReplicasEqual();
+  }
+  ExpectExact();
+}
+
+TEST_F(ThreeCopiesTest, WhileOneIsAwayEveryShardIsAtTwoOthersAndNothingIsRefused) {
+  ASSERT_TRUE(AwaitPushes(50));
+  cluster_->Kill(2);
+  cluster_->Kill(3);
+  ASSERT_TRUE(cluster_->Start(2).ok());
+  // With three ps each of them has a copy of every shard.
+  ASSERT_TRUE(Await([this] {
+    uint32_t owned = 0, in_sync = 0;
+    for (uint32_t server = 0; server < 3; ++server) {
+      if (!cluster_->Serves(server)) return false;
+      const v1::StatusResponse status = StatusOf(server);
+      owned += status.server().shards_owned();
+      in_sync += status.replication().shards_in_sync();
+    }
+    return owned == kShards && in_sync == kShards;
+  }));
+  cluster_->Kill(2);
+  const auto lack_copies = [this](uint32_t server) {
+    const v1::StatusResponse status = StatusOf(server);
+    return !status.has_replication() ||
+           std::any_of(status.waits().begin(), status.waits().end(), [](const v1::WaitStatus& wait) {
+             return absl::StrContains(wait.what(), "cluster.in_sync_min");
+           });
+  };
+  ASSERT_TRUE(Await([&] { return OwnAll({0, 1}) && !lack_copies(0) && !lack_copies(1); }));
+  const uint64_t refused = StatusOf(0).server().pushes_refused() + StatusOf(1).server().pushes_refused();
+  ASSERT_TRUE(AwaitPushes(200));
+  EXPECT_EQ(StatusOf(0).server().pushes_refused() + StatusOf(1).server().pushes_refused(), refused);
+  ASSERT_TRUE(cluster_->Start(2).ok());
+  ASSERT_TRUE(cluster_->Start(3).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(2) && cluster_->Serves(3) && AllInSync(); }));
+  ExpectExact();
+  ExpectReplicasEqual();
+}
+
 // Two ps, and an acknowledgement wants both.
 class TwoCopiesTest : public PushingFixture {
  protected:

@@ -73,8 +73,8 @@ TEST(PsctlLocal, RunsOtherNumbersOfServersAndWorkers) {
 
 TEST(PsctlLocal, ReachesItsServersThroughUnixSocketsUnlessToldOtherwise) {
   for (const bool told : {false, true}) {
-    PsctlRun run(Endless(told ? std::vector<std::string>{"--set", "cluster.local_sockets=false"}
-                              : std::vector<std::string>{}));
+    PsctlRun run(
+        Endless(told ? std::vector<std::string>{"--set", "cluster.local_sockets=false"} : std::vector<std::string>{}));
     for (const pid_t pid : AwaitTraining(&run)) {
       std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
       const std::string command{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -40,6 +40,7 @@ void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> se
   options.sets = std::move(sets);
   options.zones = std::move(zones);
   options.sets.push_back(absl::StrCat("cluster.replicas=", replicas));
+  replicas_ = replicas;
   auto cluster = chaos::PsCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   cluster_ = *std::move(cluster);
@@ -120,7 +121,7 @@ void ReplicasFixture::ExpectReplicasEqual() {
       EXPECT_EQ(shard.owner_checksum(), shard.follower_checksum()) << "shard " << shard.shard();
     }
   }
-  EXPECT_EQ(shards, kShards);
+  EXPECT_EQ(shards, kShards * (replicas_ - 1));
 }
 
 std::vector<float> ReplicasFixture::PullDense() {

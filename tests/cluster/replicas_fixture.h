@@ -43,11 +43,12 @@ class ReplicasFixture : public testing::Test {
   void AwaitAllInSync() {
     ASSERT_TRUE(Await([this] { return AllInSync(); }));
   }
-  // All shards have a follower, which holds the same.
+  // All shards have all their followers, which hold the same.
   void ExpectReplicasEqual();
   // What the client pulls of tables_[0].
   std::vector<float> PullDense();
 
+  uint32_t replicas_ = 2;  // Of StartCluster.
   std::unique_ptr<chaos::PsCluster> cluster_;
   std::unique_ptr<worker::Client> client_;
   std::vector<worker::TableHandle> tables_;

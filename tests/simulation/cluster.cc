@@ -43,6 +43,10 @@ Shape DrawShape(Kernel* kernel) {
   const bool replicated = kernel->Chance(0.65);
   shape.servers = replicated ? 2 + kernel->Draw(2) : 1 + kernel->Draw(2);
   shape.replicas = replicated ? 2 : 1;
+  if (replicated && kernel->Chance(0.35)) {
+    shape.replicas = 3;
+    shape.servers = 3 + kernel->Draw(2);
+  }
   shape.shards = 2 + kernel->Draw(4);
   shape.clients = 1 + kernel->Draw(3);
   shape.elected = replicated && kernel->Chance(0.4);
@@ -249,8 +253,7 @@ absl::StatusOr<std::string> Cluster::CallCoordinator(Method method, std::string 
 bool Cluster::AllInSync() const {
   const Coordinator* const now = coordinator();
   if (now == nullptr || !now->AllSaved() || !now->membership().shards().mapped()) return false;
-  const auto& in_sync = now->membership().shards().in_sync();
-  return shape_.replicas == 1 || std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end();
+  return shape_.replicas == 1 || now->membership().shards().IsComplete();
 }
 
 bool Cluster::IsWell() const {
@@ -341,15 +344,17 @@ void Cluster::CompareCopies(const ShardMap& map) {
       return state;
     };
     auto owner = state_of(map.OwnerOf(shard));
-    auto follower = state_of(*map.FollowerOf(shard));
-    for (auto* const state : {&owner, &follower}) {
-      // Those of workers that have ended may be forgotten here and not there (README.md).
-      std::erase_if(state->windows, [this](const auto& entry) { return !IsOpen(entry.first); });
+    for (const uint32_t server : map.FollowersOf(shard)) {
+      auto follower = state_of(server);
+      for (auto* const state : {&owner, &follower}) {
+        // Those of workers that have ended may be forgotten here and not there (README.md).
+        std::erase_if(state->windows, [this](const auto& entry) { return !IsOpen(entry.first); });
+      }
+      if (owner.version == follower.version && server::ContentChecksum(owner) == server::ContentChecksum(follower))
+        continue;
+      ledger_->Fail(absl::StrCat("the copies of shard ", shard, " differ: at ps ", map.OwnerOf(shard), " ",
+                                 TextOf(owner), ", at ps ", server, " ", TextOf(follower)));
     }
-    if (owner.version == follower.version && server::ContentChecksum(owner) == server::ContentChecksum(follower))
-      continue;
-    ledger_->Fail(absl::StrCat("the copies of shard ", shard, " differ: at ps ", map.OwnerOf(shard), " ", TextOf(owner),
-                               ", at ps ", *map.FollowerOf(shard), " ", TextOf(follower)));
   }
 }
 

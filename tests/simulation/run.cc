@@ -133,13 +133,18 @@ class Faults {
     }
     cluster_.Kill(server, true);
     if (shape.syncs) return StartLater(server);
-    // Nothing else happens until there are two copies again.
+    // Of three copies two may go down together.
+    if (shape.replicas == 3 && kernel_.Chance(0.5)) {
+      const uint32_t other = (server + 1 + kernel_.Draw(shape.servers - 1)) % shape.servers;
+      if (cluster_.Runs(other)) cluster_.Kill(other, true);
+    }
+    // Nothing else happens until there are all copies again.
     kernel_.Sleep(1000 * kernel_.Between(1, 3000));
     Heal();
     ended_ = false;
     const int64_t until_ms = kernel_.NowMs() + kHealMsMax;
     while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !cluster_.IsWell()) kernel_.Sleep(50'000);
-    if (!cluster_.IsWell()) ledger_.Fail("after the loss of a machine there are no two copies again");
+    if (!cluster_.IsWell()) ledger_.Fail("after the loss of a machine there are not all copies again");
   }
   // Everybody runs, and all reach each other.
   void Heal() {

@@ -246,15 +246,16 @@ const std::vector<Broken>& BrokenFiles() {
        "1:49: train.consistency.async.rate: divides learning rates by the delay, which grows with the workers, and "
        "train.scale_rate by the number of workers once more: set one of them"},
       {"FollowersWithoutAFolder", "cluster: {replicas: 2}\n",
-       "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took "
-       "over "
+       "1:11: cluster.replicas: needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over "
        "from whom would give the shards back to ps that no longer hold them"},
       {"FollowersOfNobody", "cluster: {replicas: 2, servers: 1}\nserver: {data_dir: d}\n",
-       "1:11: cluster.replicas: 2 needs a second server: cluster.servers is 1"},
+       "1:11: cluster.replicas: 2 needs as many servers: cluster.servers is 1"},
+      {"MoreCopiesThanServers", "cluster: {replicas: 3, servers: 2}\nserver: {data_dir: d}\n",
+       "1:11: cluster.replicas: 3 needs as many servers: cluster.servers is 2"},
       {"FollowersAndAnotherDurability", "cluster: {replicas: 2, durability: process}\nserver: {data_dir: d}\n",
-       "1:24: cluster.durability: must be replica (or auto), or machine, where cluster.replicas is 2"},
+       "1:24: cluster.durability: must be replica (or auto), or machine, where cluster.replicas is 2 or 3"},
       {"ReplicaWithoutFollowers", "cluster: {durability: replica}\n",
-       "1:11: cluster.durability: replica needs cluster.replicas: 2"},
+       "1:11: cluster.durability: replica needs cluster.replicas of 2 or 3"},
       {"DurableWithoutAFolder", "cluster: {durability: machine}\n",
        "1:11: cluster.durability: machine needs server.data_dir, the folder that the logs are kept in"},
       {"CheckpointThatCannotBe", "server: {data_dir: d}\ncheckpoint: {load: ../other}\n",

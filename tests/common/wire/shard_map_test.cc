@@ -135,6 +135,40 @@ TEST_F(FollowersTest, AShardMayHaveALearnerBesideItsFollower) {
   EXPECT_FALSE(ShardMap::FromProto(route_).ok()) << "of three shards of four";
 }
 
+TEST_F(FollowersTest, AShardMayHaveASecondOne) {
+  for (const uint32_t follower : {2, 3, 0, 2}) route_.add_followers(follower);
+  for (const bool in_sync : {true, false, false, true}) route_.add_in_sync(in_sync);
+  for (const uint32_t second : {3, 0, 0, 3}) route_.add_second_followers(second);
+  for (const bool in_sync : {false, false, false, true}) route_.add_second_in_sync(in_sync);
+  const auto map = ShardMap::FromProto(route_);
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->FollowersOf(0), (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(map->FollowersOf(1), (std::vector<uint32_t>{2}));
+  EXPECT_TRUE(map->FollowersOf(2).empty());
+  EXPECT_TRUE(map->InSync(0, 1));
+  EXPECT_FALSE(map->InSync(0, 2));
+  EXPECT_TRUE(map->InSync(3, 2));
+  EXPECT_FALSE(map->InSync(3, 0)) << "its owner";
+  EXPECT_TRUE(map->IsFollowedBy(3, 2));
+  EXPECT_EQ(map->FollowedBy(2), (std::vector<ShardId>{0, 1, 3}));
+  using Route = v1::RouteResponse;
+  for (const auto& spoil : std::vector<std::function<void(Route*)>>{
+           [](Route* route) { route->add_second_followers(1); },
+           [](Route* route) { route->mutable_second_in_sync()->RemoveLast(); },
+           [](Route* route) { route->set_second_followers(0, 1); },   // The owner.
+           [](Route* route) { route->set_second_followers(0, 2); },   // The first one.
+           [](Route* route) { route->set_second_followers(0, 4); },   // None of the map.
+           [](Route* route) { route->set_second_in_sync(2, true); },  // Nobody.
+           [](Route* route) {
+             for (const uint32_t learner : {3, 0, 0, 0}) route->add_learners(learner);  // The second one.
+           },
+       }) {
+    v1::RouteResponse route = route_;
+    spoil(&route);
+    EXPECT_EQ(ShardMap::FromProto(route).status().code(), absl::StatusCode::kInvalidArgument) << route.DebugString();
+  }
+}
+
 TEST_F(FollowersTest, AreToldWithWhetherTheyAreInSyncTheTermsAndTheServers) {
   for (const uint32_t follower : {2, 3, 0, 2}) route_.add_followers(follower);
   for (const bool in_sync : {true, false, false, false}) route_.add_in_sync(in_sync);
@@ -181,6 +215,12 @@ TEST(ShardMap, TheFirstFollowersOfOneOwnersShardsAreAllOthersInTurn) {
     for (const uint32_t shards : {1u, 5u, 64u, 1024u}) {
       const std::vector<uint32_t> owners = InitialOwners(shards, servers);
       const std::vector<uint32_t> followers = InitialFollowers(shards, servers);
+      for (ShardId shard = 0; servers > 2 && shard < shards; ++shard) {
+        const uint32_t second = InitialFollowers(shards, servers, 1)[shard];
+        ASSERT_NE(second, followers[shard]);
+        ASSERT_NE(second - 1, InitialOwners(shards, servers)[shard]);
+        ASSERT_LE(second, servers);
+      }
       ASSERT_EQ(followers.size(), shards);
       std::vector<uint32_t> followed(servers);
       std::vector<std::vector<uint32_t>> of(servers, std::vector<uint32_t>(servers));

@@ -2,8 +2,9 @@
 // what was written last, lose their lease and do
 // not know it, and a coordinator that is started again, while owners and followers do what they are to do: an owner
 // waits for a follower from before it reports it in sync until its report that it is not has been accepted. Meanwhile
-// an operator moves shards, and drains servers; where there are two copies, an owner waits for a learner likewise.
-// Whatever happens, who is to own a shard has everything that was ever acknowledged.
+// an operator moves shards, and drains servers; where there are two copies or three, an owner waits for a learner
+// likewise. Whatever happens, who is to own a shard has everything that was ever acknowledged.
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cinttypes>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,11 +27,20 @@ namespace {
 
 constexpr uint32_t kLeaseMs = 1000;
 constexpr uint32_t kShards = 6;
+constexpr uint32_t kServersMax = 5;
 constexpr uint32_t kOperations = 5000;
 constexpr uint64_t kSeeds = 200;
 constexpr size_t kPushesMax = 2048;  // Of one shard.
 
 using Pushes = std::bitset<kPushesMax>;
+
+// What an owner knows of another server's copy of a shard.
+struct Copy {
+  bool waits = false;    // For it, before a push is acknowledged.
+  uint64_t stream = 0;   // The token of the process that has all and gets all; 0: none does.
+  Incarnation life = 0;  // Of the server.
+  uint64_t epoch = 0;    // Of the map, when the coordinator took that it is in sync; 0: it has not.
+};
 
 // A ps while it runs, as far as replication goes.
 struct Process {
@@ -39,13 +50,8 @@ struct Process {
   std::optional<bool> whole;  // As its Join says.
   Incarnation life = 0;
   uint64_t reports = 0;
-  std::optional<ShardMap> map;             // The newest that it has heard of.
-  std::array<bool, kShards> waits{};       // As the owner: for a follower, before it acknowledges.
-  std::array<uint64_t, kShards> stream{};  // As the owner: the token of the follower that has all and gets all.
-  // As the owner, the same two of a learner, and which server it is.
-  std::array<bool, kShards> waits_for_learner{};
-  std::array<uint64_t, kShards> learner_stream{};
-  std::array<uint32_t, kShards> learner{};
+  std::optional<ShardMap> map;                                  // The newest that it has heard of.
+  std::array<std::array<Copy, kServersMax>, kShards> copies{};  // As the owner, by server.
   std::array<uint64_t, kShards> follows{};  // As the follower, or a learner: the token of the owner that it listens to.
   std::array<uint64_t, kShards> gives_up{};  // As the owner: the number by which it answers no more; 0: it does.
 };
@@ -70,7 +76,7 @@ class Cluster {
 
   void Step() {
     const v1::CoordinatorState before = members_->SaveState();
-    reported_.reset();
+    reported_ = {};
     for (ShardId shard = 0; shard < kShards; ++shard) equal_before_[shard] = members_->shards().equal().HolderOf(shard);
     const bool same_coordinator = Operate();
     CheckChange(before, same_coordinator);
@@ -82,6 +88,14 @@ class Cluster {
   // drains holds nothing.
   void Heal() {
     lossy_ = false;
+    for (int round = 0; round < 100 && replicas_now_ != replicas_; ++round) {
+      for (uint32_t server = 0; server < servers_; ++server) {
+        if (!processes_[server].running) StartProcess(server);
+      }
+      SyncAll();
+      if (MayRestart()) RestartCoordinator();
+    }
+    ASSERT_EQ(replicas_now_, replicas_);
     for (uint32_t server = 0; server < servers_; ++server) {
       v1::DrainRequest request;
       request.set_server(server);
@@ -105,13 +119,13 @@ class Cluster {
     v1::DrainRequest request;
     request.set_server(0);
     ASSERT_EQ(members_->Drain(request).ok(), drains);
-    for (uint32_t round = 0; round < 4 * kShards; ++round) SyncAll();  // Copied, and given up.
+    for (uint32_t round = 0; round < 12 * kShards; ++round) SyncAll();  // Copied, and given up.
     EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kShards);
     EXPECT_EQ(members_->Status().moves_size(), 0) << members_->Status().DebugString();
     EXPECT_FALSE(members_->shards().HasLearners());
     for (ShardId shard = 0; drains && shard < kShards; ++shard) {
       EXPECT_NE(members_->shards().owners()[shard], 0);
-      EXPECT_NE(members_->shards().followers()[shard], 1);
+      EXPECT_FALSE(members_->shards().copies().Follows(0, shard));
     }
   }
 
@@ -119,17 +133,15 @@ class Cluster {
     for (uint32_t server = 0; server < servers_; ++server) Beat(server);
     for (uint32_t server = 0; server < servers_; ++server) {
       for (ShardId shard = 0; shard < kShards; ++shard) {
-        if (!Owns(server, shard)) continue;
-        // One that does not confirm what is given up is late, as any other.
-        if (processes_[server].gives_up[shard] == 0 || processes_[server].stream[shard] == 0) {
-          Report(server, shard, false);
-          Bootstrap(server, shard);
+        for (uint32_t to = 0; to < servers_; ++to) {
+          if (!Owns(server, shard) || to == server) continue;
+          // One that does not confirm what is given up is late, as any other.
+          if (processes_[server].gives_up[shard] == 0 || processes_[server].copies[shard][to].stream == 0) {
+            Report(server, shard, to, false);
+            if (Owns(server, shard)) Bootstrap(server, shard, to);
+          }
+          Report(server, shard, to, true);
         }
-        Report(server, shard, true);
-        if (!Owns(server, shard)) continue;
-        ReportLearner(server, shard, false);
-        BootstrapLearner(server, shard);
-        ReportLearner(server, shard, true);
       }
     }
     CheckNothingIsLost();
@@ -153,7 +165,7 @@ class Cluster {
     options.cluster = "test";
     options.servers = servers_;
     options.shards = kShards;
-    options.replicas = replicas_;
+    options.replicas = replicas_now_;
     options.lease_ms = kLeaseMs;
     options.time = &time_;
     return options;
@@ -171,14 +183,12 @@ class Cluster {
       Beat(server);
     } else if (what < 750) {
       const ShardId followed = FollowedFrom(server, shard);
-      if (Owns(server, followed) && !process.waits[followed]) Bootstrap(server, followed);
-      if (Draw(4) > 0) Report(server, followed, true);
-      const ShardId learnt = LearntFrom(server, shard);
-      if (Owns(server, learnt) && !process.waits_for_learner[learnt] && Draw(2) == 0) BootstrapLearner(server, learnt);
-      if (Draw(2) == 0) ReportLearner(server, learnt, true);
+      for (uint32_t to = 0; to < servers_; ++to) {
+        if (Owns(server, followed) && Draw(4) > 0) Bootstrap(server, followed, to);
+        if (Draw(4) > 0) Report(server, followed, to, true);
+      }
     } else if (what < 780) {
-      if (process.waits[shard]) Report(server, shard, false);
-      if (Draw(2) == 0) ReportLearner(server, shard, false);
+      Report(server, shard, Draw(servers_), false);
     } else if (what < 800) {
       DeliverDelayed();
     } else if (what < 900) {
@@ -292,10 +302,11 @@ class Cluster {
     for (ShardId shard = 0; shard < kShards; ++shard) {
       const bool owned = Owns(server, shard) && process.map->TermOf(shard) == map.TermOf(shard);
       if (map.OwnerOf(shard) != server || !owned) {
-        process.waits[shard] = false;
-        process.stream[shard] = 0;
-        process.waits_for_learner[shard] = false;
-        process.learner_stream[shard] = 0;
+        process.copies[shard] = {};
+      }
+      for (uint32_t to = 0; to < servers_; ++to) {
+        Copy& copy = process.copies[shard][to];
+        if (copy.epoch > 0 && map.epoch() > copy.epoch && !map.InSync(shard, to)) copy = Copy();
       }
       process.gives_up[shard] = map.OwnerOf(shard) == server ? map.HandoverOf(shard) : 0;
       const bool followed = process.map.has_value() && process.map->TermOf(shard) == map.TermOf(shard);
@@ -311,19 +322,11 @@ class Cluster {
   bool Serves(uint32_t server, ShardId shard) const {
     return Owns(server, shard) && processes_[server].gives_up[shard] == 0;
   }
-  // The next shard of the server, from `shard` on, that has a follower; `shard` if there is none.
-  ShardId FollowedFrom(uint32_t server, ShardId shard) const {
+  // The next shard of the server, from `shard` on, that has a follower, mostly; `shard` if there is none.
+  ShardId FollowedFrom(uint32_t server, ShardId shard) {
     for (ShardId i = 0; i < kShards; ++i) {
       const ShardId next = (shard + i) % kShards;
-      if (Owns(server, next) && processes_[server].map->FollowerOf(next).has_value()) return next;
-    }
-    return shard;
-  }
-  // The same with a learner.
-  ShardId LearntFrom(uint32_t server, ShardId shard) const {
-    for (ShardId i = 0; i < kShards; ++i) {
-      const ShardId next = (shard + i) % kShards;
-      if (Owns(server, next) && processes_[server].map->LearnerOf(next).has_value()) return next;
+      if (Owns(server, next) && processes_[server].map->FollowerOf(next).has_value() && Draw(3) > 0) return next;
     }
     return shard;
   }
@@ -332,39 +335,21 @@ class Cluster {
     return process.running && process.map.has_value() && process.map->IsFollowedBy(shard, server) &&
            process.map->OwnerOf(shard) == owner;
   }
-  // The one that the owner's map names, if it runs and listens to the owner.
-  std::optional<uint32_t> Follower(uint32_t owner, ShardId shard) const {
-    const std::optional<uint32_t> server = processes_[owner].map->FollowerOf(shard);
-    if (!server.has_value()) return std::nullopt;
-    return Listens(*server, owner, shard) ? server : std::nullopt;
-  }
-
-  // The follower gets the owner's state; from now on the owner waits for it.
-  void Bootstrap(uint32_t owner, ShardId shard) {
-    const std::optional<uint32_t> follower = Follower(owner, shard);
-    if (!follower.has_value()) return;
-    disks_[*follower].shards[shard] = disks_[owner].shards[shard];
-    processes_[*follower].follows[shard] = processes_[owner].token;
-    processes_[owner].stream[shard] = processes_[*follower].token;
-    processes_[owner].waits[shard] = true;
-  }
-
-  void BootstrapLearner(uint32_t owner, ShardId shard) {
+  // A follower or a learner gets the owner's state; from now on the owner waits for it.
+  void Bootstrap(uint32_t owner, ShardId shard, uint32_t to) {
     Process& process = processes_[owner];
-    const std::optional<uint32_t> learner = process.map->LearnerOf(shard);
-    if (process.waits_for_learner[shard] || !learner.has_value() || !Listens(*learner, owner, shard)) return;
-    disks_[*learner].shards[shard] = disks_[owner].shards[shard];
-    processes_[*learner].follows[shard] = process.token;
-    process.learner[shard] = *learner;
-    process.learner_stream[shard] = processes_[*learner].token;
-    process.waits_for_learner[shard] = true;
+    Copy& copy = process.copies[shard][to];
+    if (copy.waits || !process.map->IsFollowedBy(shard, to) || !Listens(to, owner, shard)) return;
+    disks_[to].shards[shard] = disks_[owner].shards[shard];
+    processes_[to].follows[shard] = process.token;
+    copy = {.waits = true, .stream = processes_[to].token, .life = processes_[to].life};
   }
   // Whether a push reaches the one at the other end of a stream, which breaks otherwise.
-  bool Send(uint32_t owner, std::optional<uint32_t> to, ShardId shard, size_t push, uint64_t* stream) {
+  bool Send(uint32_t owner, uint32_t to, ShardId shard, size_t push, uint64_t* stream) {
     if (*stream == 0) return false;
-    const bool arrives = to.has_value() && processes_[*to].running && processes_[*to].token == *stream &&
-                         processes_[*to].follows[shard] == processes_[owner].token && !(lossy_ && Draw(30) == 0);
-    if (arrives) disks_[*to].shards[shard].set(push);
+    const bool arrives = processes_[to].running && processes_[to].token == *stream &&
+                         processes_[to].follows[shard] == processes_[owner].token && !(lossy_ && Draw(30) == 0);
+    if (arrives) disks_[to].shards[shard].set(push);
     if (!arrives) *stream = 0;
     return arrives;
   }
@@ -374,9 +359,12 @@ class Cluster {
     Process& process = processes_[owner];
     const size_t push = pushed_[shard]++;
     disks_[owner].shards[shard].set(push);
-    const bool confirmed = Send(owner, Follower(owner, shard), shard, push, &process.stream[shard]);
-    const bool learnt = Send(owner, process.learner[shard], shard, push, &process.learner_stream[shard]);
-    if ((process.waits[shard] && !confirmed) || (process.waits_for_learner[shard] && !learnt)) return;
+    bool held = true;
+    for (uint32_t to = 0; to < servers_; ++to) {
+      Copy& copy = process.copies[shard][to];
+      if (!Send(owner, to, shard, push, &copy.stream) && copy.waits) held = false;
+    }
+    if (!held) return;
     acked_[shard].set(push);
     ++acknowledged_;
   }
@@ -394,42 +382,30 @@ class Cluster {
     report->set_term(process.map->TermOf(shard));
     report->set_follower(follower);
     report->set_gives_up(gives_up);
-    if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
-    if (lossy_ && Draw(10) == 0) return std::nullopt;
+    // Not one that gives a shard up: the follower's machine may have gone down meanwhile, unnoticed (tests/simulation).
+    const bool late = lossy_ && gives_up == 0 && Draw(6) == 0;
+    if (late) delayed_.push_back(request);
+    if (late || (lossy_ && Draw(10) == 0)) return std::nullopt;
     const auto told = Deliver(request);
     if (!told.ok() || (lossy_ && Draw(10) == 0)) return std::nullopt;
     return *told;
   }
-  void Report(uint32_t owner, ShardId shard, bool in_sync) {
+  void Report(uint32_t owner, ShardId shard, uint32_t to, bool in_sync) {
+    if (!Owns(owner, shard)) return;
     Process& process = processes_[owner];
-    if (!Owns(owner, shard) || (in_sync && (!process.waits[shard] || process.stream[shard] == 0))) return;
-    const std::optional<uint32_t> follower = Follower(owner, shard);
-    if (in_sync && (!follower.has_value() || processes_[*follower].token != process.stream[shard])) return;
-    const auto told =
-        Tell(owner, shard, in_sync ? processes_[*follower].life : 0, in_sync, in_sync ? process.gives_up[shard] : 0);
-    if (!told.has_value()) return;
-    if (!in_sync && told->accepted(0)) {
-      process.waits[shard] = false;
-      process.stream[shard] = 0;
-    }
-    if (told->route_epoch() > process.map->epoch()) FollowRoute(owner);
-  }
-  void ReportLearner(uint32_t owner, ShardId shard, bool in_sync) {
-    Process& process = processes_[owner];
-    if (!Owns(owner, shard) || !process.waits_for_learner[shard]) return;
-    const Process& learner = processes_[process.learner[shard]];
-    const bool is_there = learner.running && learner.token == process.learner_stream[shard];
-    if (in_sync && !is_there) return;
-    const auto told = Tell(owner, shard, learner.life, in_sync, /*gives_up=*/0);
+    Copy& copy = process.copies[shard][to];
+    const bool is_there = processes_[to].running && copy.stream != 0 && processes_[to].token == copy.stream;
+    if (!copy.waits || (in_sync && !is_there)) return;
+    const uint64_t gives_up = in_sync && process.map->FollowerOf(shard) == to ? process.gives_up[shard] : 0;
+    const auto told = Tell(owner, shard, copy.life, in_sync, gives_up);
     if (!told.has_value()) return;
     if (told->accepted(0)) {
-      if (in_sync) {
-        process.waits[shard] = true;
-        process.stream[shard] = process.learner_stream[shard];
-        learnt_ += 1;
+      learnt_ += in_sync && copy.epoch == 0 && process.map->LearnerOf(shard) == to;
+      if (!in_sync) {
+        copy = Copy();
+      } else if (gives_up == 0) {
+        copy.epoch = told->route_epoch();
       }
-      process.waits_for_learner[shard] = false;
-      process.learner_stream[shard] = 0;
     }
     if (told->route_epoch() > process.map->epoch()) FollowRoute(owner);
   }
@@ -448,7 +424,9 @@ class Cluster {
     const v1::MemberStatus sender = members_->Status().servers(owner);
     EXPECT_EQ(sender.incarnation(), request.incarnation()) << "only the owner's present life is believed";
     EXPECT_TRUE(sender.alive());
-    if (report.in_sync()) reported_.set(report.shard());
+    for (const MemberPlace& place : members_->members().servers()) {
+      if (report.in_sync() && place.incarnation == report.follower()) reported_[report.shard()].set(place.index);
+    }
     return told;
   }
 
@@ -462,12 +440,15 @@ class Cluster {
     if (state.owners().empty()) return;
     for (ShardId shard = 0; shard < kShards; ++shard) {
       if (UndecidedIn(state, shard)) return;
-      uint32_t other = state.owners(shard) + 1;
+      std::vector<uint32_t> others = {state.owners(shard)};
       if (state.owners(shard) == server) {
         const uint32_t equal = members_->shards().equal().HolderOf(shard);
-        other = InSyncIn(state, shard) ? FollowerIn(state, shard) : equal;
+        others = InSyncIn(state, shard);
+        if (others.empty() && equal > 0) others = {equal - 1};
       }
-      if (other == 0 || !disks_[other - 1].whole || !HasAll(other - 1, shard)) return;
+      // Whichever of them is chosen.
+      const auto is_whole = [&](uint32_t other) { return disks_[other].whole && HasAll(other, shard); };
+      if (others.empty() || !std::all_of(others.begin(), others.end(), is_whole)) return;
     }
     processes_[server].running = false;
     Disk& disk = disks_[server];
@@ -494,6 +475,7 @@ class Cluster {
   // Server 0 ends with it. What was sent to the former one is lost.
   void RestartCoordinator() {
     const v1::CoordinatorState state = members_->SaveState();
+    if (replicas_ == 3) replicas_now_ = 2 + Draw(2);
     members_ = std::make_unique<Membership>(Options());
     ASSERT_TRUE(members_->Restore(state).ok());
     processes_[0].running = false;
@@ -511,9 +493,11 @@ class Cluster {
       // It may be the only whole one: the owner's machine went down.
       if (!disks_[state.owners(shard)].whole && state.owners(shard) != server && HasAll(server, shard)) return true;
       if (state.owners(shard) != server) continue;
-      const Process& follower = processes_[FollowerIn(state, shard) - 1];
-      if (!InSyncIn(state, shard) || !follower.running || !members_->members().CheckAlive(follower.life).ok())
-        return true;
+      const std::vector<uint32_t> in_sync = InSyncIn(state, shard);
+      const auto lives = [&](uint32_t other) {
+        return processes_[other].running && members_->members().CheckAlive(processes_[other].life).ok();
+      };
+      if (in_sync.empty() || !std::all_of(in_sync.begin(), in_sync.end(), lives)) return true;
     }
     const bool restart =
         state.followers_size() > 0 && Draw(3) == 0 && AllElseOfZeroIsInSync(state, server) && MayRestart();
@@ -537,17 +521,28 @@ class Cluster {
   // With the coordinator server 0 ends, so that it must not be what remains of a shard of `server`.
   bool AllElseOfZeroIsInSync(const v1::CoordinatorState& state, uint32_t server) const {
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      if (state.owners(shard) == server && FollowerIn(state, shard) == 1) return false;
+      if (state.owners(shard) == server && InSyncIn(state, shard) == std::vector<uint32_t>{0}) return false;
     }
     return true;
   }
 
-  // Of a saved state, which has no followers where there are none.
-  static uint32_t FollowerIn(const v1::CoordinatorState& state, ShardId shard) {
-    return state.followers().empty() ? 0 : state.followers(static_cast<int>(shard));
+  // Of a saved state, which has no followers where there are none: those of a shard, and those of them in sync.
+  static std::set<uint32_t> FollowersIn(const v1::CoordinatorState& state, ShardId shard) {
+    std::set<uint32_t> servers;
+    for (const auto* list : {&state.followers(), &state.second_followers()}) {
+      if (!list->empty() && (*list)[static_cast<int>(shard)] > 0) servers.insert((*list)[static_cast<int>(shard)] - 1);
+    }
+    return servers;
   }
-  static bool InSyncIn(const v1::CoordinatorState& state, ShardId shard) {
-    return !state.in_sync().empty() && state.in_sync(static_cast<int>(shard));
+  static std::vector<uint32_t> InSyncIn(const v1::CoordinatorState& state, ShardId shard) {
+    std::vector<uint32_t> servers;
+    const int i = static_cast<int>(shard);
+    if (!state.in_sync().empty() && state.in_sync(i)) servers.push_back(state.followers(i) - 1);
+    if (!state.second_in_sync().empty() && state.second_in_sync(i)) servers.push_back(state.second_followers(i) - 1);
+    return servers;
+  }
+  static bool Has(const std::vector<uint32_t>& servers, uint32_t server) {
+    return std::find(servers.begin(), servers.end(), server) != servers.end();
   }
   static bool UndecidedIn(const v1::CoordinatorState& state, ShardId shard) {
     return !state.undecided().empty() && state.undecided(static_cast<int>(shard));
@@ -563,16 +558,16 @@ class Cluster {
     bool map_changed = false;
     for (ShardId shard = 0; shard < kShards; ++shard) {
       const uint32_t owner = before.owners(shard), next = after.owners(shard);
-      map_changed = map_changed || owner != next || FollowerIn(before, shard) != FollowerIn(after, shard);
-      ASSERT_NE(FollowerIn(after, shard), next + 1) << "nobody follows itself";
+      map_changed = map_changed || owner != next || FollowersIn(before, shard) != FollowersIn(after, shard);
+      ASSERT_FALSE(FollowersIn(after, shard).contains(next)) << "nobody follows itself";
+      ASSERT_TRUE(!InSyncIn(after, shard).empty() || after.second_in_sync().empty() || !after.second_in_sync(shard));
       if (owner == next) {
         if (TermIn(after, shard) != TermIn(before, shard)) {
           ASSERT_GT(TermIn(after, shard), before.epoch()) << "its owner was started again";
           ASSERT_LE(TermIn(after, shard), after.epoch());
         }
-        const bool is_new = FollowerIn(after, shard) != FollowerIn(before, shard);
-        if (InSyncIn(after, shard) && (!InSyncIn(before, shard) || is_new)) {
-          ASSERT_TRUE(reported_[shard]);
+        for (const uint32_t server : InSyncIn(after, shard)) {
+          ASSERT_TRUE(Has(InSyncIn(before, shard), server) || reported_[shard][server]);
         }
         continue;
       }
@@ -583,7 +578,7 @@ class Cluster {
       if (!same_coordinator) continue;
       const bool was_equal = equal_before_[shard] == next + 1;
       returns_ += was_equal;
-      ASSERT_TRUE(InSyncIn(before, shard) || reported_[shard] || was_equal);
+      ASSERT_TRUE(Has(InSyncIn(before, shard), next) || reported_[shard][next] || was_equal);
     }
     if (map_changed) {
       ASSERT_GT(after.epoch(), before.epoch());
@@ -603,10 +598,9 @@ class Cluster {
   void CheckNothingIsLost() {
     const v1::CoordinatorState state = members_->SaveState();
     for (ShardId shard = 0; shard < static_cast<ShardId>(state.owners_size()); ++shard) {
-      if (InSyncIn(state, shard)) {
+      for (const uint32_t server : InSyncIn(state, shard)) {
         // Until it is known that its machine went down.
-        const Disk& disk = disks_[FollowerIn(state, shard) - 1];
-        ASSERT_TRUE(!disk.whole || HasAll(FollowerIn(state, shard) - 1, shard)) << "shard " << shard;
+        ASSERT_TRUE(!disks_[server].whole || HasAll(server, shard)) << "shard " << shard << " at ps " << server;
       }
       if (!UndecidedIn(state, shard)) {
         const Disk& disk = disks_[state.owners(shard)];
@@ -623,13 +617,14 @@ class Cluster {
 
   std::mt19937_64 random_;
   const uint32_t servers_, replicas_;
+  uint32_t replicas_now_ = replicas_;  // The coordinator's: 2 now and then, where there are to be 3.
   ManualTime time_;
   std::unique_ptr<Membership> members_;
   std::vector<Process> processes_;
   std::vector<Disk> disks_;
   std::array<Pushes, kShards> acked_;
   std::array<size_t, kShards> pushed_{};
-  std::bitset<kShards> reported_;  // In sync, in this step.
+  std::array<std::bitset<kServersMax>, kShards> reported_;  // In sync, in this step, by server.
   std::array<uint32_t, kShards> equal_before_{};
   std::vector<v1::ReportSyncRequest> delayed_;
   bool lossy_ = true;
@@ -645,7 +640,7 @@ Sums RunSeeds(uint32_t replicas) {
   Sums sums;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Cluster cluster(seed, 2 + seed % 3, replicas);
+    Cluster cluster(seed, std::max<uint32_t>(2, replicas) + seed % 3, replicas);
     for (uint32_t step = 0; step < kOperations; ++step) {
       SCOPED_TRACE(absl::StrCat("step ", step));
       cluster.Step();
@@ -675,6 +670,17 @@ TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
   EXPECT_GT(sums.losses, 100);
   EXPECT_GT(sums.power_cuts, 100);
   EXPECT_GT(sums.returns, 100);
+  EXPECT_GT(sums.plans, 500);
+  EXPECT_GT(sums.learnt, 500);
+}
+
+TEST(FailoverRandom, WithThreeCopiesWhoIsToOwnAShardHasAllThatWasAcknowledged) {
+  const Sums sums = RunSeeds(/*replicas=*/3);
+  EXPECT_GT(sums.acknowledged, 10'000);
+  EXPECT_GT(sums.failovers, 500);
+  EXPECT_GT(sums.losses, 100);
+  EXPECT_GT(sums.power_cuts, 100);
+  EXPECT_GT(sums.returns, 10);
   EXPECT_GT(sums.plans, 500);
   EXPECT_GT(sums.learnt, 500);
 }

@@ -112,7 +112,7 @@ TEST(RebalanceRule, OfMovesThatBringAboutAsMuchTheOneToTheFollowerComesFirst) {
   cluster.Add(1, 1, 0, 110);
   cluster.Add(2, 1, 0, 100);
   EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 2) << "it has the least";
-  for (MeasuredShard& shard : cluster.shards) shard.follower = shard.owner == 0 ? 1 : 0;
+  for (MeasuredShard& shard : cluster.shards) shard.followers = {shard.owner == 0 ? 1u : 0u};
   EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 1);
   cluster.Add(1, 4, 0, 100);
   EXPECT_EQ(cluster.Parts().ChooseMoves(1)[0].to, 2) << "that one brings much more";

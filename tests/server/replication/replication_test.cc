@@ -177,6 +177,33 @@ TEST_F(ReplicationTest, WhatNobodyFollowsIsNotCompared) {
   for (const auto& shard : verified->shards()) EXPECT_NE(shard.missing(), "");
 }
 
+TEST_F(ReplicationTest, AFollowerThatHasNotCaughtUpIsNamedBesideTheOneThatIsTheSame) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  v1::RouteResponse route = coordinator_.route();
+  route.set_epoch(route.epoch() + 1);
+  route.add_servers();
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    route.add_second_followers(3);
+    route.add_second_in_sync(false);
+  }
+  a().replication->SetMap(*ShardMap::FromProto(route));
+  absl::StatusOr<v1::VerifyReplicasResponse> verified;
+  ASSERT_TRUE(coordinator_.Await([&] {
+    verified = a().replication->Verify();
+    return !verified.ok() || verified->shards_size() == 2 * static_cast<int>(kShards);
+  }));
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  for (const auto& shard : verified->shards()) {
+    if (shard.follower() == 1) {
+      EXPECT_EQ(shard.missing(), "");
+      EXPECT_EQ(shard.owner_checksum(), shard.follower_checksum());
+    } else {
+      EXPECT_EQ(shard.follower(), 2);
+      EXPECT_EQ(shard.missing(), "ps 2 has not caught up with it");
+    }
+  }
+}
+
 TEST_F(ReplicationTest, APushIsAcknowledgedOnlyOnceTheFollowerHasIt) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   std::future<Pushed> push, again;

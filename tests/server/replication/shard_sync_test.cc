@@ -15,7 +15,6 @@ using State = ShardSync::State;
 using Attached = ShardSync::Attached;
 using Outcome = ShardSync::Outcome;
 
-constexpr uint32_t kServer = 1;
 constexpr Incarnation kFollower = 200, kOther = 300;
 constexpr Version kVersion = 7;
 constexpr uint64_t kEpoch = 3;
@@ -25,7 +24,7 @@ constexpr int64_t kNowMs = 5000;
 ShardSync Attach() {
   ShardSync sync;
   sync.SetAppended(kVersion);
-  EXPECT_EQ(sync.Attach(kServer, kFollower, 0, std::nullopt), Attached::kNeedsState);
+  EXPECT_EQ(sync.Attach(kFollower, 0, std::nullopt), Attached::kNeedsState);
   sync.StateSent();
   return sync;
 }
@@ -44,7 +43,7 @@ ShardSync In(State state) {
 // Of a report, as if one were under way.
 Outcome Answer(ShardSync* sync, bool in_sync, bool accepted) {
   sync->TakeReport();
-  return sync->OnReport({.in_sync = in_sync, .follower = in_sync ? kFollower : 0}, accepted, kEpoch);
+  return sync->OnReport({.in_sync = in_sync, .follower = kFollower}, accepted, kEpoch);
 }
 
 struct Transition {
@@ -62,11 +61,11 @@ const std::vector<Transition>& Transitions() {
       {"it confirms", [](ShardSync* s) { s->Confirm(kVersion); }, {kJ, kJ, kI, kL}},
       {"its stream ends", [](ShardSync* s) { s->Detach(1); }, {kA, kL, kI, kL}},
       {"it is to leave", [](ShardSync* s) { s->Leave(); }, {std::nullopt, kL, kL, kL}},
-      {"another one comes", [](ShardSync* s) { s->Attach(kServer, kOther, kVersion, std::nullopt); }, {kA, kJ, kI, kL}},
+      {"another one comes", [](ShardSync* s) { s->Attach(kOther, kVersion, std::nullopt); }, {kA, kJ, kI, kL}},
       {"it comes again",
        [](ShardSync* s) {
          s->Detach(1);
-         s->Attach(kServer, kFollower, kVersion, std::nullopt);
+         s->Attach(kFollower, kVersion, std::nullopt);
        },
        {kA, kL, kI, kL}},
       {"the coordinator takes that it counts", [](ShardSync* s) { Answer(s, true, true); }, {kA, kI, kI, kL}},
@@ -157,7 +156,7 @@ TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
     const auto report = sync.TakeReport();
     ASSERT_TRUE(report.has_value());
     EXPECT_FALSE(report->in_sync);
-    EXPECT_EQ(report->follower, 0u);
+    EXPECT_EQ(report->follower, kFollower);
     if (i == 0) sync.OnReportFailed();
     if (i == 1) {
       EXPECT_EQ(sync.OnReport({}, false, kEpoch), Outcome::kNothing);
@@ -316,16 +315,15 @@ TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
       ShardSync sync = In(state);
       sync.SetAppended(kVersion + 2);
       sync.Detach(1);
-      EXPECT_EQ(sync.Attach(kServer, one.follower, one.position, one.oldest_kept), one.expected) << one.what;
+      EXPECT_EQ(sync.Attach(one.follower, one.position, one.oldest_kept), one.expected) << one.what;
       EXPECT_EQ(sync.attached(), one.expected == Attached::kResumes) << one.what;
       EXPECT_FALSE(sync.sending_state());
     }
   }
   ShardSync sync = In(State::kLeaving);
   ASSERT_EQ(Answer(&sync, false, true), Outcome::kReleased);
-  EXPECT_EQ(sync.Attach(2, kOther, kVersion, std::nullopt), Attached::kNeedsState);
+  EXPECT_EQ(sync.Attach(kOther, kVersion, std::nullopt), Attached::kNeedsState);
   EXPECT_TRUE(sync.sending_state());
-  EXPECT_EQ(sync.server(), 2u);
   EXPECT_EQ(sync.follower(), kOther);
   EXPECT_EQ(sync.confirmed(), 0u);
 }
@@ -350,7 +348,7 @@ TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
 
 TEST(ShardFollower, OneThatGoesOnConfirmingIsNotSilentAndNoPushWaitsForLongBehindOthers) {
   UnconfirmedBytes bytes;
-  ShardFollower follower(&bytes);
+  ShardFollower follower(/*server=*/1, &bytes);
   EXPECT_EQ(follower.silent_since_ms(30), std::nullopt);
   follower.sync().SetAppended(9);
   follower.Await(9, 100, nullptr);

@@ -261,8 +261,7 @@ int RunAdd(const MovesOptions& options) {
 const Verb kMoveVerb = {
     "move",
     "Gives shards another owner while pushes go on. The new owner gets a copy and takes over at a version; clients "
-    "see a short pause. With cluster.replicas: 2 it becomes the shard's follower first, and the former owner follows "
-    "then",
+    "see a short pause. With cluster.replicas above 1 it follows the shard first, and the former owner follows then",
     "  psctl move 0-15 2 --address ps0:7000                   shards 0 to 15 go to ps 2; returns when they are there\n"
     "  psctl move --cancel                                    what has not moved yet stays\n",
     [](CLI::App* command) -> Verb::Run {
@@ -289,8 +288,8 @@ const Verb kDrainVerb = {
 
 const Verb kRebalanceVerb = {
     "rebalance",
-    "Moves shards until all live ps own the same number, give or take one, and with cluster.replicas: 2 until they "
-    "follow as many, too; a drained ps owns none. Counts shards, not "
+    "Moves shards until all live ps own the same number, give or take one, and with cluster.replicas above 1 until "
+    "they follow as many, too; a drained ps owns none. Counts shards, not "
     "bytes or load; coordinator.rebalance: auto has the coordinator even those out",
     "  psctl rebalance --address ps0:7000                     after a ps was drained, and is back\n",
     [](CLI::App* command) -> Verb::Run {

@@ -237,7 +237,7 @@ const Verb kVerifyVerb = {
               ->type_name("DIR");
       AddJson(command, &options->json);
       CLI::Option* const is_live = command->add_flag(
-          "--live", options->live, "Compares each shard of a running cluster with its follower's copy instead");
+          "--live", options->live, "Compares each shard of a running cluster with its followers' copies instead");
       is_live->excludes(dir);
       AddAddress(command, &live->address, absl::StrCat("With --live: ", kAnyPs))->needs(is_live);
       AddTimeout(command, &live->timeout_ms, "With --live: how long to wait for it")->needs(is_live);

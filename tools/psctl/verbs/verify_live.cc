@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<LiveReplicas>> CompareReplicas(const VerifyLiveOption
 }
 
 std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& paint) {
-  Rows rows = {{"server", "address", "shards", "equal", "different", "not compared"}};
+  Rows rows = {{"server", "address", "copies", "equal", "different", "not compared"}};
   std::string details;
   for (const LiveReplicas& of_server : replicas) {
     std::vector<Cell> row = {absl::StrCat(of_server.server), of_server.address};

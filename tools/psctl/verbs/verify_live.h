@@ -1,4 +1,4 @@
-// `psctl verify --live`: compares every shard with its follower's copy, while the cluster runs.
+// `psctl verify --live`: compares every shard with its followers' copies, while the cluster runs.
 #pragma once
 
 #include <cstdint>
