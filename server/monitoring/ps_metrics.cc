@@ -93,8 +93,9 @@ double SumOfFollowers(const Replication& r, Number (v1::FollowerStatus::*number)
   return sum;
 }
 constexpr Row<Replication> kReplicationRows[] = {
-    {"lodestone_ps_replication_shards_in_sync", "Shards that it owns and whose followers have all that is acknowledged.",
-     kGauge, [](const Replication& r) -> double { return r.shards_in_sync(); }},
+    {"lodestone_ps_replication_shards_in_sync",
+     "Shards that it owns and whose followers have all that is acknowledged.", kGauge,
+     [](const Replication& r) -> double { return r.shards_in_sync(); }},
     {"lodestone_ps_replication_shards_alone", "Shards that it owns and that have no follower in sync.", kGauge,
      [](const Replication& r) -> double { return r.shards_alone(); }},
     {"lodestone_ps_replication_shards_following", "Shards that it follows.", kGauge,

@@ -48,7 +48,8 @@ void Readiness::NoteToSync(uint32_t shards) {
     if (to_sync_ > 0) return;
     synced_ = true;
   }
-  LODESTONE_LOG(INFO, "server", "is ready: all that it owns and follows has all its copies, as far as there are servers");
+  LODESTONE_LOG(INFO, "server",
+                "is ready: all that it owns and follows has all its copies, as far as there are servers");
   TellHealth();
 }
 

@@ -1,6 +1,6 @@
 // The readiness of a ps: whether it takes calls (it serves), and whether it counts as one more copy for those that end
-// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had all its copies.
-// gRPC's health service says both.
+// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had all its
+// copies. gRPC's health service says both.
 //
 // Thread-safe.
 #pragma once

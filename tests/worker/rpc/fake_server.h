@@ -29,7 +29,7 @@ namespace lodestone::worker {
 struct FakeLists {
   std::atomic<bool> known{true};           // false: it is of a time before them.
   std::atomic<bool> several_shards{true};  // false: it is of a time before parts of several, and before brief answers.
-  std::atomic<int> parts_of_several{0};  // That came.
+  std::atomic<int> parts_of_several{0};    // That came.
   std::atomic<int> forgettings{0};         // Each time this changes, it forgets all.
   std::atomic<int> in_parts{0};
   std::atomic<int> first{0};
