@@ -77,10 +77,8 @@ int RunHealth(const HealthOptions& options) {
 const Verb kHealthVerb = {
     "health",
     "Says whether a ps is ready: it has joined its cluster, has its shards back from checkpoint and log, and has "
-    "been in sync where shards have several copies, can write its log, and is not shutting down. Exit code 0: ready; "
-    "1: "
-    "not; "
-    "3, 4: no answer",
+    "been in sync where shards have several copies, can write its log, and is not shutting down. Exit code 0: "
+    "ready; 1: not; 3, 4: no answer",
     "  psctl health --address ps1:7000 --timeout 5s           is it ready? the exit code says so\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<HealthOptions>();
