@@ -415,7 +415,8 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
   }
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const uint32_t owner = owners_[shard];
-    if (!equal_.IsWith(server.index, shard) || !members_.HasEnded(members_.servers()[owner])) continue;
+    if (!equal_.IsWith(server.index, shard)) continue;
+    if (!lost_[shard] && !members_.HasEnded(members_.servers()[owner])) continue;
     if (PromoteEqual(shard, nullptr)) moved[owner].push_back(shard);
   }
   if (moved.empty()) return;

@@ -18,8 +18,9 @@ constexpr size_t kFollowersMax = 4;
 void OwnedShard::Reset(bool owned, uint64_t term, int64_t now_ms) {
   owned_ = owned;
   term_ = term;
-  alone_ms_ = now_ms;
+  lacks_since_ms_ = now_ms;
   appended_ = 0;
+  map_epoch_ = 0;
   named_.reset();
   named_learner_.reset();
   followers_.clear();
@@ -68,6 +69,7 @@ absl::StatusOr<ShardFollower*> OwnedShard::Begin(uint32_t server) {
 
 size_t OwnedShard::SetMap(const ShardMap& map, ShardId shard, uint32_t in_sync_min, const absl::Status& end,
                           int64_t now_ms, SettledAcks* settled) {
+  map_epoch_ = map.epoch();
   named_ = map.FollowersOf(shard);
   named_learner_ = map.LearnerOf(shard);
   size_t released = 0;
@@ -158,7 +160,7 @@ void OwnedShard::OnReleased(ShardFollower* one, uint32_t in_sync_min, const absl
   // What waits for it waits for the others that count too, or these have it.
   const bool held = in_sync_min <= 1 || copies_in_sync() >= in_sync_min;
   one->OnReleased(held ? absl::OkStatus() : end, settled);
-  if (absl::c_none_of(followers_, [](const auto& other) { return other->sync().counts(); })) alone_ms_ = now_ms;
+  if (!held || copies_in_sync() == 1) lacks_since_ms_ = now_ms;
 }
 
 }  // namespace lodestone::server

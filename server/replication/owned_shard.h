@@ -55,8 +55,12 @@ class OwnedShard {
   uint32_t copies_in_sync() const;
   // Copies that hold the update at `version`, or will before it is acknowledged.
   uint32_t CopiesOf(Version version) const;
-  // When it was last without a follower that counts.
-  int64_t alone_ms() const { return alone_ms_; }
+  // Since when it has fewer copies than are wanted, if it has: when a follower was released that is missed.
+  int64_t lacks_since_ms() const { return lacks_since_ms_; }
+  // Whether a newer map than that of `epoch` does not name the follower.
+  bool IsOutOfMap(const ShardFollower& one, uint64_t epoch) const {
+    return map_epoch_ > epoch && !IsNamed(one.server());
+  }
   // The oldest acknowledgement that waits, and for which ps.
   struct Waiting {
     int64_t since_ms = 0;
@@ -91,9 +95,10 @@ class OwnedShard {
   UnconfirmedBytes* all_;
   bool owned_ = false;
   uint64_t term_ = 0;
-  int64_t alone_ms_ = 0;
+  int64_t lacks_since_ms_ = 0;
   Version appended_ = 0;
-  std::optional<std::vector<uint32_t>> named_;  // nullopt: by no map yet.
+  uint64_t map_epoch_ = 0;                      // Of the newest map; 0: none has come.
+  std::optional<std::vector<uint32_t>> named_;  // By it; nullopt: by no map yet.
   std::optional<uint32_t> named_learner_;
   std::vector<std::unique_ptr<ShardFollower>> followers_;
 };

@@ -117,6 +117,10 @@ bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool 
   if (one == nullptr) return false;  // It was forgotten meanwhile.
   switch (one->sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
     case ShardSync::Outcome::kNothing:
+      // A map from after the coordinator took the report has come before its answer.
+      if (one->sync().state() == ShardSync::State::kInSync && owned.IsOutOfMap(*one, epoch)) {
+        Leave(one, "a newer map does not name it");
+      }
       return false;
     case ShardSync::Outcome::kReleased:
       owned.OnReleased(one, limits_.in_sync_min, NotHeld(report.shard()), now_ms, settled);
@@ -172,8 +176,9 @@ void OwnedShards::FillWait(const std::string& who, int64_t now_ms, v1::StatusRes
     const OwnedShard& owned = shards_[shard];
     if (!owned.owned() || owned.copies_in_sync() >= limits_.in_sync_min) continue;
     wait.add_shards(shard);
-    const bool counts = absl::c_any_of(owned.followers(), [](const auto& one) { return one->sync().counts(); });
-    if (!counts) since_ms = std::min(since_ms, owned.alone_ms());
+    const bool leaves = absl::c_any_of(
+        owned.followers(), [](const auto& one) { return one->sync().state() == ShardSync::State::kLeaving; });
+    if (!leaves) since_ms = std::min(since_ms, owned.lacks_since_ms());
   }
   if (wait.shards().empty()) return;
   wait.set_who(who);

@@ -309,6 +309,52 @@ TEST(OwnedShardsTest, WhatOnlyALearnerWasWaitedForIsNotAcknowledgedWhenThatLeave
   EXPECT_TRUE(absl::IsUnavailable(done)) << done;
 }
 
+TEST(OwnedShardsTest, AFollowerThatANewerMapDoesNotNameWhenItsReportIsAnsweredLeaves) {
+  UnconfirmedBytes bytes;
+  OwnedShards shards(1, {.patience_ms = 10}, &bytes);
+  OwnedShard& owned = shards[0];
+  owned.Reset(/*owned=*/true, /*term=*/1, /*now_ms=*/0);
+  ShardFollower* const follower = *owned.Begin(kFollower);
+  SettledAcks settled;
+  ASSERT_EQ(follower->sync().Attach(kFollowersLife, 0, std::nullopt), ShardSync::Attached::kNeedsState);
+  follower->sync().StateSent();
+  follower->Confirm(0, /*now_ms=*/0, &settled);
+  v1::ReportSyncRequest joins;
+  ASSERT_TRUE(shards.CollectReports(&joins));
+  ASSERT_EQ(shards.SetMap(MapOf(4, kSecond, false), 0, /*now_ms=*/2, &settled), 0);
+  EXPECT_FALSE(shards.TakeOutcome(joins.reports(0), /*accepted=*/true, /*epoch=*/3, /*now_ms=*/2, &settled));
+  EXPECT_EQ(follower->sync().state(), ShardSync::State::kLeaving);
+  v1::ReportSyncRequest leaves;
+  ASSERT_TRUE(shards.CollectReports(&leaves));
+  EXPECT_TRUE(shards.TakeOutcome(leaves.reports(0), /*accepted=*/true, /*epoch=*/4, /*now_ms=*/2, &settled));
+  EXPECT_FALSE(follower->sync().counts());
+}
+
+// With three copies wanted, and one of two followers gone.
+TEST(OwnedShardsTest, AShardWithFewerCopiesThanAreWantedSaysSinceWhen) {
+  UnconfirmedBytes bytes;
+  OwnedShards shards(1, {.patience_ms = 10, .in_sync_min = 3, .replicas = 3}, &bytes);
+  OwnedShard& owned = shards[0];
+  owned.Reset(/*owned=*/true, /*term=*/1, /*now_ms=*/0);
+  SettledAcks settled;
+  for (const uint32_t server : {kFollower, kSecond}) {
+    ShardFollower* const one = *owned.Begin(server);
+    ASSERT_EQ(one->sync().Attach(10 + server, 0, std::nullopt), ShardSync::Attached::kNeedsState);
+    one->sync().StateSent();
+    one->Confirm(0, /*now_ms=*/0, &settled);
+  }
+  v1::ReportSyncRequest joins;
+  ASSERT_TRUE(shards.CollectReports(&joins));
+  for (const auto& report : joins.reports()) shards.TakeOutcome(report, true, /*epoch=*/3, /*now_ms=*/0, &settled);
+  v1::StatusResponse status;
+  shards.FillWait("ps 0", /*now_ms=*/5000, &status);
+  EXPECT_EQ(status.waits_size(), 0);
+  ASSERT_EQ(shards.SetMap(MapOf(4, kFollower, true, {}, kSecond, false), 0, /*now_ms=*/5000, &settled), 1);
+  shards.FillWait("ps 0", /*now_ms=*/9000, &status);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_EQ(status.waits(0).seconds(), 4);
+}
+
 // The follower of a shard changes its life while a report of the one before is under way.
 TEST(OwnedShardsTest, AnAnswerAboutAFormerLifeOfAFollowerKeepsNothingFromBeingReported) {
   UnconfirmedBytes bytes;
