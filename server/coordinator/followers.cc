@@ -37,8 +37,7 @@ void Followers::Replace(uint32_t before, uint32_t server, ShardId shard) {
     second_in_sync_[shard] = false;
     return;
   }
-  firsts_[shard] = server + 1;
-  in_sync_[shard] = false;
+  SetFirst(shard, server + 1);
 }
 
 void Followers::SetFirst(ShardId shard, uint32_t server) {

@@ -55,7 +55,7 @@ class Followers {
   // Nobody follows the shard in the second place.
   void ClearSecond(ShardId shard);
 
-  // Nobody follows a shard that is nobody's to follow: its owner, by `owners`, nor the second what the first does.
+  // Removes followers that cannot be: a shard's owner, by `owners`, and a second follower that is the first one too.
   void DropImpossible(const std::vector<uint32_t>& owners);
   // To have others chosen: the first ones, or the second ones.
   std::vector<uint32_t>* mutable_firsts() { return &firsts_; }

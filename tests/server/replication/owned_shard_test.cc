@@ -252,30 +252,48 @@ TEST_F(OwnedShardTest, TheFollowerBeforeALearnerBeginsAnewIfItIsToFollowAgain) {
   EXPECT_EQ(owned_.With(stream.get()), nullptr);
 }
 
-// With cluster.in_sync_min: 3: one of two followers is released after the update was let in, and before it waits.
-TEST(OwnedShardsTest, AnUpdateThatTheOtherFollowerHoldsUpIsNotAcknowledgedAtTwoWhereThreeAreWanted) {
-  UnconfirmedBytes bytes;
-  OwnedShards shards(1, {.patience_ms = 10, .in_sync_min = 3, .replicas = 3}, &bytes);
-  OwnedShard& owned = shards[0];
-  owned.Reset(/*owned=*/true, /*term=*/1, /*now_ms=*/0);
-  SettledAcks settled;
-  for (const uint32_t server : {kFollower, kSecond}) {
-    ShardFollower* const one = *owned.Begin(server);
-    ASSERT_EQ(one->sync().Attach(10 + server, 0, std::nullopt), ShardSync::Attached::kNeedsState);
-    one->sync().StateSent();
-    one->Confirm(0, /*now_ms=*/0, &settled);
+// With cluster.in_sync_min: 3, and both followers of the shard in sync.
+class ThreeWantedTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    owned_.Reset(/*owned=*/true, /*term=*/1, /*now_ms=*/0);
+    for (const uint32_t server : {kFollower, kSecond}) {
+      ShardFollower* const one = *owned_.Begin(server);
+      ASSERT_EQ(one->sync().Attach(10 + server, 0, std::nullopt), ShardSync::Attached::kNeedsState);
+      one->sync().StateSent();
+      one->Confirm(0, /*now_ms=*/0, &settled_);
+    }
+    v1::ReportSyncRequest joins;
+    ASSERT_TRUE(shards_.CollectReports(&joins));
+    for (const auto& report : joins.reports()) {
+      EXPECT_FALSE(shards_.TakeOutcome(report, /*accepted=*/true, /*epoch=*/3, /*now_ms=*/0, &settled_));
+    }
   }
-  v1::ReportSyncRequest joins;
-  ASSERT_TRUE(shards.CollectReports(&joins));
-  for (const auto& report : joins.reports()) {
-    EXPECT_FALSE(shards.TakeOutcome(report, /*accepted=*/true, /*epoch=*/3, /*now_ms=*/2, &settled));
-  }
-  ASSERT_TRUE(shards.CheckCopies(0).ok());
-  ASSERT_EQ(shards.SetMap(MapOf(4, kFollower, true, {}, kSecond, false), 0, /*now_ms=*/2, &settled), 1);
-  owned.SetAppended(1);
-  EXPECT_TRUE(owned.HoldsUp(1)) << "the first one does";
-  EXPECT_TRUE(absl::IsUnavailable(shards.CheckHeld(0, 1)));
-  EXPECT_TRUE(absl::IsUnavailable(shards.CheckCopies(0)));
+
+  UnconfirmedBytes bytes_;
+  OwnedShards shards_{1, {.patience_ms = 10, .in_sync_min = 3, .replicas = 3}, &bytes_};
+  OwnedShard& owned_ = shards_[0];
+  SettledAcks settled_;
+};
+
+// One of the two is released after the update was let in, and before it waits.
+TEST_F(ThreeWantedTest, AnUpdateThatTheOtherFollowerHoldsUpIsNotAcknowledgedAtTwo) {
+  ASSERT_TRUE(shards_.CheckCopies(0).ok());
+  ASSERT_EQ(shards_.SetMap(MapOf(4, kFollower, true, {}, kSecond, false), 0, /*now_ms=*/2, &settled_), 1);
+  owned_.SetAppended(1);
+  EXPECT_TRUE(owned_.HoldsUp(1)) << "the first one does";
+  EXPECT_TRUE(absl::IsUnavailable(shards_.CheckHeld(0, 1)));
+  EXPECT_TRUE(absl::IsUnavailable(shards_.CheckCopies(0)));
+}
+
+TEST_F(ThreeWantedTest, AShardWithFewerCopiesThanAreWantedSaysSinceWhen) {
+  v1::StatusResponse status;
+  shards_.FillWait("ps 0", /*now_ms=*/5000, &status);
+  EXPECT_EQ(status.waits_size(), 0);
+  ASSERT_EQ(shards_.SetMap(MapOf(4, kFollower, true, {}, kSecond, false), 0, /*now_ms=*/5000, &settled_), 1);
+  shards_.FillWait("ps 0", /*now_ms=*/9000, &status);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_EQ(status.waits(0).seconds(), 4);
 }
 
 // With cluster.in_sync_min: 2, and a learner that counted while the follower did not.
@@ -328,31 +346,6 @@ TEST(OwnedShardsTest, AFollowerThatANewerMapDoesNotNameWhenItsReportIsAnsweredLe
   ASSERT_TRUE(shards.CollectReports(&leaves));
   EXPECT_TRUE(shards.TakeOutcome(leaves.reports(0), /*accepted=*/true, /*epoch=*/4, /*now_ms=*/2, &settled));
   EXPECT_FALSE(follower->sync().counts());
-}
-
-// With three copies wanted, and one of two followers gone.
-TEST(OwnedShardsTest, AShardWithFewerCopiesThanAreWantedSaysSinceWhen) {
-  UnconfirmedBytes bytes;
-  OwnedShards shards(1, {.patience_ms = 10, .in_sync_min = 3, .replicas = 3}, &bytes);
-  OwnedShard& owned = shards[0];
-  owned.Reset(/*owned=*/true, /*term=*/1, /*now_ms=*/0);
-  SettledAcks settled;
-  for (const uint32_t server : {kFollower, kSecond}) {
-    ShardFollower* const one = *owned.Begin(server);
-    ASSERT_EQ(one->sync().Attach(10 + server, 0, std::nullopt), ShardSync::Attached::kNeedsState);
-    one->sync().StateSent();
-    one->Confirm(0, /*now_ms=*/0, &settled);
-  }
-  v1::ReportSyncRequest joins;
-  ASSERT_TRUE(shards.CollectReports(&joins));
-  for (const auto& report : joins.reports()) shards.TakeOutcome(report, true, /*epoch=*/3, /*now_ms=*/0, &settled);
-  v1::StatusResponse status;
-  shards.FillWait("ps 0", /*now_ms=*/5000, &status);
-  EXPECT_EQ(status.waits_size(), 0);
-  ASSERT_EQ(shards.SetMap(MapOf(4, kFollower, true, {}, kSecond, false), 0, /*now_ms=*/5000, &settled), 1);
-  shards.FillWait("ps 0", /*now_ms=*/9000, &status);
-  ASSERT_EQ(status.waits_size(), 1);
-  EXPECT_EQ(status.waits(0).seconds(), 4);
 }
 
 // The follower of a shard changes its life while a report of the one before is under way.
