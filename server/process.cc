@@ -71,6 +71,9 @@ AdminService::Handlers ServerProcess::AdminHandlers() {
   };
   handlers.move = [this](const v1::MoveRequest& request, auto done) { coordinator_.Move(request, std::move(done)); };
   handlers.drain = [this](const v1::DrainRequest& request, auto done) { coordinator_.Drain(request, std::move(done)); };
+  handlers.pause_training = [this](const v1::PauseTrainingRequest& request, auto done) {
+    coordinator_.PauseTraining(request, std::move(done));
+  };
   handlers.set_table = [this](const v1::SetTableRequest& request, auto done) {
     store_.SetTable(request, std::move(done));
   };

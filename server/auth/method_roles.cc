@@ -41,6 +41,7 @@ const absl::flat_hash_map<absl::string_view, MethodRole>& Methods() {
       {"/lodestone.v1.Admin/AcceptLoss", kOperate},
       {"/lodestone.v1.Admin/Move", kOperate},
       {"/lodestone.v1.Admin/Drain", kOperate},
+      {"/lodestone.v1.Admin/PauseTraining", kOperate},
       {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kRead},
   };
   return *methods;

@@ -194,4 +194,11 @@ void CoordinatorHost::Drain(const v1::DrainRequest& request,
   done(absl::UnavailableError(kElsewhere));
 }
 
+void CoordinatorHost::PauseTraining(const v1::PauseTrainingRequest& request,
+                                    std::function<void(absl::StatusOr<v1::PauseTrainingResponse>)> done) {
+  if (own_.has_value()) return own_->PauseTraining(request, std::move(done));
+  if (elected_.has_value()) return elected_->PauseTraining(request, std::move(done));
+  done(absl::UnavailableError(kElsewhere));
+}
+
 }  // namespace lodestone::server

@@ -67,6 +67,8 @@ class CoordinatorHost {
                   std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
   void Move(const v1::MoveRequest& request, std::function<void(absl::StatusOr<v1::MoveResponse>)> done);
   void Drain(const v1::DrainRequest& request, std::function<void(absl::StatusOr<v1::DrainResponse>)> done);
+  void PauseTraining(const v1::PauseTrainingRequest& request,
+                     std::function<void(absl::StatusOr<v1::PauseTrainingResponse>)> done);
 
  private:
   absl::Status PrepareOwn();

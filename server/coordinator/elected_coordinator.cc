@@ -205,6 +205,13 @@ void ElectedCoordinator::Drain(const v1::DrainRequest& request,
   use.service()->Drain(request, std::move(done));
 }
 
+void ElectedCoordinator::PauseTraining(const v1::PauseTrainingRequest& request,
+                                       std::function<void(absl::StatusOr<v1::PauseTrainingResponse>)> done) {
+  const Use use(this);
+  if (use.service() == nullptr) return done(NotElected());
+  use.service()->PauseTraining(request, std::move(done));
+}
+
 grpc::ServerUnaryReactor* ElectedCoordinator::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                                    v1::JoinResponse* response) {
   return PassOn(&CoordinatorService::Join, context, request, response);

@@ -71,6 +71,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
                   std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
   void Move(const v1::MoveRequest& request, std::function<void(absl::StatusOr<v1::MoveResponse>)> done);
   void Drain(const v1::DrainRequest& request, std::function<void(absl::StatusOr<v1::DrainResponse>)> done);
+  void PauseTraining(const v1::PauseTrainingRequest& request,
+                     std::function<void(absl::StatusOr<v1::PauseTrainingResponse>)> done);
 
   // As CoordinatorService::State if this ps is elected; otherwise empty.
   v1::CoordinatorState State() const;

@@ -118,6 +118,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   response.set_wants_copies(place->role == v1::ROLE_SERVER && shards_.unserved() > 0);
   if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
   if (place->role == v1::ROLE_WORKER) response.set_stop_training(validations_.stopped());
+  if (place->role == v1::ROLE_WORKER) response.set_pause_announced(pause_.announced());
   return response;
 }
 
@@ -210,6 +211,10 @@ absl::StatusOr<v1::DrainResponse> Membership::Drain(const v1::DrainRequest& requ
   return moves_.Drain(request);
 }
 
+absl::StatusOr<v1::PauseTrainingResponse> Membership::PauseTraining(const v1::PauseTrainingRequest& request) {
+  return pause_.Pause(request, ranges_.Unfinished());
+}
+
 absl::Status Membership::CheckDecidable(uint32_t server) const {
   if (server >= options_.servers) {
     return absl::InvalidArgumentError(absl::StrCat("there is no ps ", server, " in this cluster: cluster.servers is ",
@@ -295,6 +300,7 @@ v1::CoordinatorState Membership::SaveState() const {
   members_.Save(&state);
   *state.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *state.mutable_ranges() = ranges_.state();
+  *state.mutable_order() = pause_.state();
   return state;
 }
 
@@ -304,6 +310,7 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   moves_.Restore(state);
   members_.Restore(state);
   validations_.Restore(state.validations());
+  pause_.Restore(state.order());
   ranges_.Restore(state.ranges());
   // What ended before, or with the last life of the coordinator, and was not acted on.
   for (const MemberPlace& server : members_.servers()) {

@@ -24,6 +24,7 @@
 #include "server/coordinator/rebalancer.h"
 #include "server/coordinator/shard_assignment.h"
 #include "server/coordinator/shard_moves.h"
+#include "server/coordinator/training_pause.h"
 #include "server/coordinator/validations.h"
 
 namespace lodestone::server {
@@ -41,7 +42,8 @@ class Membership {
   // What must survive the coordinator, and a number that grows with every change of it.
   v1::CoordinatorState SaveState() const;
   uint64_t changes() const {
-    return members_.changes() + shards_.changes() + moves_.changes() + validations_.changes() + ranges_.changes();
+    return members_.changes() + shards_.changes() + moves_.changes() + validations_.changes() + ranges_.changes() +
+           pause_.changes();
   }
 
   // Goes on from what SaveState gave in another life. The processes of then get a whole lease from now on to be heard
@@ -104,6 +106,8 @@ class Membership {
   // What an operator plans of shards that are served: Admin.Move and Admin.Drain, as ShardMoves; likewise.
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+  // Admin.PauseTraining, as TrainingPause.
+  absl::StatusOr<v1::PauseTrainingResponse> PauseTraining(const v1::PauseTrainingRequest& request);
 
   v1::ClusterStatus Status() const;
 
@@ -133,7 +137,8 @@ class Membership {
   ShardMoves moves_;
   Rebalancer rebalancer_;
   Validations validations_;
-  Ranges ranges_{&members_, options_.time};
+  TrainingPause pause_{&members_, options_.time};
+  Ranges ranges_{&members_, &pause_, options_.time};
   std::string launch_;  // That of the worker that joined last.
 };
 

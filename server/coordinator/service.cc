@@ -107,6 +107,11 @@ void CoordinatorService::Drain(const v1::DrainRequest& request, Decided<v1::Drai
   Decide(&Membership::Drain, request, std::move(done));
 }
 
+void CoordinatorService::PauseTraining(const v1::PauseTrainingRequest& request,
+                                       Decided<v1::PauseTrainingResponse> done) {
+  Decide(&Membership::PauseTraining, request, std::move(done));
+}
+
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   MutexLock lock(&mu_);
   StateSaver::Version saved{membership_.changes(), membership_.shards().changes(), 0};

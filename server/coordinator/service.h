@@ -87,6 +87,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   void AcceptLoss(const v1::AcceptLossRequest& request, Decided<v1::AcceptLossResponse> done);
   void Move(const v1::MoveRequest& request, Decided<v1::MoveResponse> done);
   void Drain(const v1::DrainRequest& request, Decided<v1::DrainResponse> done);
+  void PauseTraining(const v1::PauseTrainingRequest& request, Decided<v1::PauseTrainingResponse> done);
 
   // Looks at the time: logs the leases that have ended, answers the held calls that can be, and adds to the history if
   // it is time. Happens by itself; for tests that move the time by hand.

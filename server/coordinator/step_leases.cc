@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/coordinator/member_table.h"
+#include "server/coordinator/order_change.h"
 
 namespace lodestone::server {
 namespace {
@@ -16,7 +17,7 @@ constexpr double kLateAfter = 1.5;
 uint64_t StepLeases::NoteSteps(uint64_t steps) {
   if (steps <= state_->first_step()) return 0;
   const uint64_t of_run = steps - state_->first_step();
-  const uint64_t batches = state_->plan().batches(), step_batches = state_->plan().step_batches();
+  const uint64_t batches = NumberedBatches(*state_), step_batches = state_->plan().step_batches();
   const uint64_t before = of_run >= batches / step_batches ? batches : of_run * step_batches;
   uint64_t ended = 0;
   auto* const open = state_->mutable_open();
@@ -32,8 +33,16 @@ uint64_t StepLeases::NoteSteps(uint64_t steps) {
   if (before > state_->next_batch()) {
     ended += before - state_->next_batch();
     state_->set_next_batch(before);
+    // They were leased in an earlier life of the coordinator. A worker knows of a step that it begins; the one after
+    // that may be begun by another.
+    must_end_ = std::max(must_end_, steps + 2);
   }
   return ended;
+}
+
+void StepLeases::GiveBack(const v1::RangeLease& lease, Incarnation worker) {
+  const auto at = out_.find(lease.first_batch());
+  if (at != out_.end() && at->second.backup == worker) at->second.backup = 0;
 }
 
 void StepLeases::NoteDone(const v1::RangeLease& lease, int64_t now_ms) {
@@ -47,7 +56,7 @@ void StepLeases::NoteDone(const v1::RangeLease& lease, int64_t now_ms) {
 }
 
 const v1::RangeLease* StepLeases::Choose(Incarnation asker, const absl::flat_hash_set<Incarnation>& held,
-                                         const std::vector<Incarnation>& takers, int64_t now_ms) {
+                                         const std::vector<Incarnation>& takers, bool may_begin, int64_t now_ms) {
   v1::RangeLease* free = nullptr;
   absl::flat_hash_set<Incarnation> busy;
   for (v1::RangeLease& lease : *state_->mutable_open()) {
@@ -68,7 +77,7 @@ const v1::RangeLease* StepLeases::Choose(Incarnation asker, const absl::flat_has
     state_->set_leased_again(state_->leased_again() + 1);
     return free;
   }
-  if (NextIsDue()) {
+  if (NextIsDue(may_begin)) {
     const auto idle = static_cast<uint64_t>(
         std::count_if(takers.begin(), takers.end(), [&](Incarnation worker) { return !busy.contains(worker); }));
     if (!held.empty() && LeftOfStep() <= idle) return nullptr;
@@ -88,11 +97,25 @@ const v1::RangeLease* StepLeases::Choose(Incarnation asker, const absl::flat_has
 
 bool StepLeases::Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
 
-bool StepLeases::NextIsDue() const {
+bool StepLeases::HasBegun() const {
+  if (state_->next_batch() % state_->plan().step_batches() != 0 || MustEndNext()) return true;
+  return std::any_of(state_->open().begin(), state_->open().end(), [this](const v1::RangeLease& lease) {
+    const auto out = out_.find(lease.first_batch());
+    return !Lives(lease.holder()) && (out == out_.end() || !Lives(out->second.backup));
+  });
+}
+
+bool StepLeases::MustEndNext() const {
   const uint64_t next = state_->next_batch();
-  if (next >= state_->plan().batches()) return false;
+  return next < NumberedBatches(*state_) && state_->first_step() + StepOf(next) < must_end_;
+}
+
+bool StepLeases::NextIsDue(bool may_begin) const {
+  const uint64_t next = state_->next_batch();
+  if (next >= NumberedBatches(*state_)) return false;
   const uint64_t step_batches = state_->plan().step_batches();
   if (next % step_batches != 0) return true;
+  if (!may_begin && !MustEndNext()) return false;
   // Its step begins once the one before is collected.
   const uint64_t out = static_cast<uint64_t>(state_->open_size());
   const uint64_t quorum = state_->plan().step_quorum();
@@ -133,6 +156,7 @@ uint64_t StepLeases::steps() const {
 
 void StepLeases::Reset() {
   out_.clear();
+  must_end_ = 0;
   usual_ms_ = 0;
 }
 

@@ -33,12 +33,19 @@ class StepLeases {
   // All shards of all tables have applied so many steps: their batches are done. Returns how many of those out that
   // ends.
   uint64_t NoteSteps(uint64_t steps);
+  // A worker gives the batch of this lease back, if it is the second one that has it.
+  void GiveBack(const v1::RangeLease& lease, Incarnation worker);
   // A batch of this lease is done, at `now_ms`.
   void NoteDone(const v1::RangeLease& lease, int64_t now_ms);
   // The batch for `asker`, which has those of `held`; null: there is none for it now. `takers`: live workers that take
-  // batches.
+  // batches; `may_begin`: not only batches of a step that was begun.
   const v1::RangeLease* Choose(Incarnation asker, const absl::flat_hash_set<Incarnation>& held,
-                               const std::vector<Incarnation>& takers, int64_t now_ms);
+                               const std::vector<Incarnation>& takers, bool may_begin, int64_t now_ms);
+  // A step was begun, or has to be ended (MustEnd), and has batches that no worker has.
+  bool HasBegun() const;
+  // Steps of the tables below `steps` may be begun, whatever is known here: they are leased, and so ended, in a pause
+  // too.
+  void MustEnd(uint64_t steps) { must_end_ = steps; }
   // The steps of the tables of which all batches are done.
   uint64_t steps() const;
   // Another run begins.
@@ -52,9 +59,12 @@ class StepLeases {
   };
 
   bool Lives(Incarnation worker) const;
+  // The next batch that was never leased is of a step that has to be ended.
+  bool MustEndNext() const;
   uint64_t StepOf(uint64_t batch) const { return batch / state_->plan().step_batches(); }
-  // The first batch that was never leased may be: it is of the step that is collected, or that step has its quorum.
-  bool NextIsDue() const;
+  // The first batch that was never leased may be: it is of the step that is collected, or that step has its quorum and
+  // `may_begin`.
+  bool NextIsDue(bool may_begin) const;
   // Batches that were never leased of the step of the next one.
   uint64_t LeftOfStep() const;
   // A batch that is out for long enough for a second worker.
@@ -63,7 +73,8 @@ class StepLeases {
   const MemberTable* const members_;
   v1::RangeState* const state_;
   absl::flat_hash_map<uint64_t, Out> out_;  // By first_batch.
-  double usual_ms_ = 0;                     // From lease to end, of the latest batches; 0: none has ended.
+  uint64_t must_end_ = 0;
+  double usual_ms_ = 0;  // From lease to end, of the latest batches; 0: none has ended.
 };
 
 }  // namespace lodestone::server

@@ -181,6 +181,22 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
   return Decide(context, "/lodestone.v1.Admin/Drain", NameOfPs(*request), handlers_.drain, *request, response);
 }
 
+grpc::ServerUnaryReactor* AdminService::PauseTraining(grpc::CallbackServerContext* context,
+                                                      const v1::PauseTrainingRequest* request,
+                                                      v1::PauseTrainingResponse* response) {
+  // It is asked again and again: its beginning and its end are what an operator has done.
+  if (!request->end() && paused_.exchange(request->token()) == request->token() && handlers_.pause_training) {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    handlers_.pause_training(*request, [reactor, response](absl::StatusOr<v1::PauseTrainingResponse> done) {
+      if (done.ok()) *response = *std::move(done);
+      reactor->Finish(ToGrpc(done.status()));
+    });
+    return reactor;
+  }
+  return Decide(context, "/lodestone.v1.Admin/PauseTraining", request->end() ? "end" : "", handlers_.pause_training,
+                *request, response);
+}
+
 grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* context,
                                                  const v1::SetTableRequest* request, v1::SetTableResponse* response) {
   return Decide(context, "/lodestone.v1.Admin/SetTable", request->ShortDebugString(), handlers_.set_table, *request,

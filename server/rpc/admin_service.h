@@ -44,6 +44,7 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<void(const v1::AcceptLossRequest&, Done<v1::AcceptLossResponse> done)> accept_loss;
     std::function<void(const v1::MoveRequest&, Done<v1::MoveResponse> done)> move;
     std::function<void(const v1::DrainRequest&, Done<v1::DrainResponse> done)> drain;
+    std::function<void(const v1::PauseTrainingRequest&, Done<v1::PauseTrainingResponse> done)> pause_training;
     // Changes settings of a table; `done` likewise.
     std::function<void(const v1::SetTableRequest&, Done<v1::SetTableResponse> done)> set_table;
     // The events after one, and the history of training. Null: there are none.
@@ -77,6 +78,8 @@ class AdminService final : public v1::Admin::CallbackService {
                                  v1::MoveResponse* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* PauseTraining(grpc::CallbackServerContext* context, const v1::PauseTrainingRequest* request,
+                                          v1::PauseTrainingResponse* response) override;
   grpc::ServerUnaryReactor* SetTable(grpc::CallbackServerContext* context, const v1::SetTableRequest* request,
                                      v1::SetTableResponse* response) override;
   grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
@@ -113,7 +116,8 @@ class AdminService final : public v1::Admin::CallbackService {
   Access* access_ = nullptr;  // May be null.
 
   // Synchronises itself.
-  std::atomic<bool> busy_{false};  // A long operation is under way.
+  std::atomic<bool> busy_{false};    // A long operation is under way.
+  std::atomic<uint64_t> paused_{0};  // The token of the pause that was noted last.
 
   Timer operations_{nullptr, Timer::AtEnd::kRun};  // The thread of the long operations. Last: they use the above.
 };
