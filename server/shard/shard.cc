@@ -65,7 +65,7 @@ void ShardContents::AdjustSteps(Table* table, const TableSettings& settings) {
   const auto found = steps.find(table->id());
   if (!StepCollector::Collects(rule)) {
     if (found != steps.end()) steps.erase(found);
-  } else if (found != steps.end() && found->second->SameKind(rule)) {
+  } else if (found != steps.end() && found->second->Continues(rule)) {
     found->second->SetRule(rule);
   } else {
     steps[table->id()] = std::make_unique<StepCollector>(table, rule);
@@ -193,7 +193,7 @@ absl::Status Shard::ReplayCloseStep(Version logged, TableId table, uint64_t step
   LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
   const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
   const StepCollector* const collector = steps_.Of(table);
-  if (collector == nullptr || collector->steps() != step || !collector->may_close()) {
+  if (collector == nullptr || collector->steps() != step || !(collector->may_close() || collector->may_end())) {
     return absl::DataLossError(absl::StrCat(
         what, ": step ", step, " of table id ", table, " was applied, and here ",
         collector == nullptr ? "the table has no steps"

@@ -51,7 +51,7 @@ struct ShardContents {
   // Gives all parts the settings that their tables were made with, and no steps.
   void ResetSettings();
   // The table has these settings now: it gets a collector of steps, or loses it, or that goes by other numbers. Steps
-  // are counted from 0 again if the kind of consistency is another one.
+  // are counted from 0 again if the kind of consistency or their batches are others.
   void AdjustSteps(Table* table, const TableSettings& settings);
   // Applies a part of a push.
   void Apply(const PartView& part, uint64_t now_ms, Version version, Evictions* evictions);

@@ -165,7 +165,7 @@ uint64_t StepCollector::WeightOf(const StepContribution& contribution) const {
 }
 
 StepGradient StepCollector::Close(uint64_t now_ms) {
-  LODESTONE_CHECK(Closes() || may_close());
+  LODESTONE_CHECK(Closes() || may_close() || may_end());
   const bool partial = is_sync() && !complete();
   Pending step = TakeStep();
   if (partial) {
@@ -280,12 +280,7 @@ bool StepCollector::Continues(const v1::Consistency& rule) const {
 }
 
 void StepCollector::SetRule(const v1::Consistency& rule) {
-  LODESTONE_CHECK(SameKind(rule));
-  if (!Continues(rule)) {
-    for (const auto& contribution : pending_) Forget(*contribution);
-    pending_.clear();
-    partial_.clear();
-  }
+  LODESTONE_CHECK(Continues(rule));
   rule_ = rule;
   Count();
 }

@@ -98,14 +98,15 @@ class StepCollector {
   std::optional<uint64_t> due_ms() const;
   // Whether it has what it needs at least, so that an update of its own can apply it.
   bool may_close() const { return in_step_ > 0 && in_step_ >= quorum(); }
-  // Ends the step that is collected, and returns its gradient. REQUIRES: Closes() or may_close().
+  // Whether anything waits that can be applied as it is, where steps are to end for good.
+  bool may_end() const { return !pending_.empty() && ahead_ == 0; }
+  // Ends the step that is collected, and returns its gradient. REQUIRES: Closes(), may_close() or may_end().
   StepGradient Close(uint64_t now_ms);
 
   // The table went back to earlier values: contributions that wait are dropped. The steps that they were of count as
   // applied, so that nobody waits for them: what comes of those steps later is late. Tokens: no step ends.
   void EndBegunSteps(uint64_t now_ms);
-  // Other numbers of the same kind of consistency; what waits is dropped if its batches are others. REQUIRES:
-  // SameKind(rule).
+  // Other numbers, but of batches, of the same kind of consistency. REQUIRES: Continues(rule).
   void SetRule(const v1::Consistency& rule);
   bool SameKind(const v1::Consistency& rule) const { return rule.kind_case() == rule_.kind_case(); }
   // Whether it could go on with `rule` as it is.

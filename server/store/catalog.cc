@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -74,6 +75,11 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, co
 }
 
 absl::Status CheckConsistency(const v1::TableSpec& spec) {
+  if (spec.consistency().has_sync() && spec.guard().norm_max_factor() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table `", spec.name(), "` has a guard, which may refuse a batch that a synchronous step then waits for: ",
+        "clear guard.norm_max_factor, or take another consistency than sync"));
+  }
   return Annotate(StepCollector::Check(spec.consistency()), absl::StrCat("table `", spec.name(), "`"));
 }
 
@@ -84,15 +90,17 @@ bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
   return !StepCollector::Collects(from) && !StepCollector::Collects(to);
 }
 
-// FAILED_PRECONDITION if steps would begin or end, by which workers take their samples.
+// FAILED_PRECONDITION if steps would begin or end, by which workers take their samples, while they train.
 absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSpec& to) {
   if (!StepCollector::Collects(from.consistency()) && !StepCollector::Collects(to.consistency())) {
     return absl::OkStatus();
   }
   if (Differences(from.consistency(), to.consistency()).empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the consistency of table `", from.name(), "` is sync or tokens, or would be, by which workers take ",
-      "their samples: end them, change train.consistency in their configuration, and start them again"));
+  return absl::FailedPreconditionError(absl::StrCat("the consistency of table `", from.name(),
+                                                    "` is sync or tokens, or would be, by which workers take ",
+                                                    "their samples: they have to pause for that (Admin.PauseTraining, "
+                                                    "SetTableRequest.at_rest), as psctl set of this ",
+                                                    "version has them do"));
 }
 
 // FAILED_PRECONDITION if a worker wants steps, or none, or others, and an operator holds it otherwise: it would train
@@ -101,8 +109,21 @@ absl::Status CheckHeldConsistency(const v1::TableSpec& wanted, const v1::TableSp
   if (GoesOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the worker wants another consistency of table `", wanted.name(),
                                                     "` than an operator holds, and one of them has ",
-                                                    "steps (sync, tokens): let it go first (psctl set ", wanted.name(),
-                                                    " --release consistency)"));
+                                                    "steps (sync, tokens): set another one first (psctl set ",
+                                                    wanted.name(), " consistency=…)"));
+}
+
+// FAILED_PRECONDITION if a consistency with steps is to be held no more: the next worker that joins with another one
+// would end them while others train by them.
+absl::Status CheckReleased(const v1::TableSpec& spec, const v1::SetTableRequest& request) {
+  if (!StepCollector::Collects(spec.consistency())) return absl::OkStatus();
+  for (const std::string& path : request.released()) {
+    if (!absl::StartsWith(path, "consistency")) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the consistency of table `", spec.name(), "` has steps, and a worker that brings another one would ",
+        "end them while others train: set it to async first, then release it"));
+  }
+  return absl::OkStatus();
 }
 
 // Says what of a worker's settings counts for nothing, as an operator holds it.
@@ -252,6 +273,7 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "` (psctl tables lists them)"));
   }
   const Table& table = *found->second->table;
+  LODESTONE_RETURN_IF_ERROR(CheckReleased(table.spec(), request));
   LODESTONE_ASSIGN_OR_RETURN(v1::TableSpec spec, WithSettings(table.spec(), request));
   v1::SetTableResponse response;
   response.set_changed(!Differences(table.spec(), spec).empty());
@@ -263,9 +285,9 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     }
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
-    LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
+    if (!request.at_rest()) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
     spec.set_revision(NextSetRevision(table.spec().revision()));
-    LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec));
+    LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, request.at_rest()));
   }
   *response.mutable_settings() = table.spec();
   return response;
@@ -287,11 +309,11 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     LODESTONE_RETURN_IF_ERROR(CheckHeldConsistency(spec, continued));
     if (Differences(table.spec(), continued).empty()) return found;
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
-    LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckConsistency(continued));
     if (!continued.held().empty()) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(continued));
     LogHeld(spec, continued);
     continued.set_revision(table.spec().revision() + 1);
-    LODESTONE_RETURN_IF_ERROR(Change(*found, continued));
+    LODESTONE_RETURN_IF_ERROR(Change(*found, continued, /*at_rest=*/false));
     return found;
   }
   if (found != nullptr) {
@@ -324,7 +346,7 @@ void Catalog::CountRevisions() {
   settings_revision_.store(sum, std::memory_order_relaxed);
 }
 
-absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec) {
+absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest) {
   const Table& table = *entry.table;
   LODESTONE_LOG(INFO, "store", "other settings of a table table={} revision={} changes={}", table.name(),
                 spec.revision(), absl::StrReplaceAll(Differences(table.spec(), spec), {{"\n", "; "}}));
@@ -334,19 +356,24 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec)
   std::optional<StepsHeld> held;
   if (!GoesOn(table.spec().consistency(), spec.consistency())) {
     held.emplace(entry.table.get());
-    for (const ShardId shard : owned) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
+    for (const ShardId shard : owned) {
+      if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
+    }
   }
   // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes
   // a shard over, UpdateShards brings there.
   const bool logs = log_->LogOf(0) != nullptr;
   CommitWait wait(logs ? owned.size() : 0);
+  absl::Status failed;
   for (const ShardId shard : owned) {
     shards_->Run(shard, [&](Shard* one) {
-      std::vector<ShardLog::Record> records = ChangeShard(table, settings, shard);
-      if (records.empty()) {
-        if (logs) wait.Done(absl::OkStatus());
+      absl::StatusOr<std::vector<ShardLog::Record>> changed = ChangeShard(table, settings, shard);
+      if (!changed.ok() || changed->empty()) {
+        failed.Update(changed.status());
+        if (logs) wait.Done(changed.status());
         return;
       }
+      std::vector<ShardLog::Record>& records = *changed;
       log_->Stamp(one, options_.time->NowMs(), records);
       const ReplicaSink::Position position = {shard, one->version()};
       log_->Append(shards_->ExecutorOf(shard), records, {&position, 1}, nullptr,
@@ -356,6 +383,7 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec)
     });
   }
   LODESTONE_RETURN_IF_ERROR(wait.Wait());
+  LODESTONE_RETURN_IF_ERROR(failed);
   return UseSettings(entry, spec);
 }
 
@@ -378,7 +406,7 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
   const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
   LODESTONE_RETURN_IF_ERROR(Log(spec));
-  if (entry.table->spec().consistency().kind_case() != spec.consistency().kind_case()) {
+  if (!GoesOn(entry.table->spec().consistency(), spec.consistency())) {
     entry.table->counters().steps.store(0);
   }
   entry.table->Use(settings);
@@ -387,15 +415,25 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
   return absl::OkStatus();
 }
 
-std::vector<ShardLog::Record> Catalog::ChangeShard(const Table& table, const TableSettings* settings, ShardId shard) {
+absl::StatusOr<std::vector<ShardLog::Record>> Catalog::ChangeShard(const Table& table, const TableSettings* settings,
+                                                                   ShardId shard) {
   std::vector<ShardLog::Record> records;
   Shard* const owned = shards_->Get(shard);
   if (!shards_->Owns(shard) || owned->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
+  if (closer_ != nullptr) LODESTONE_RETURN_IF_ERROR(EndSteps(table, settings->spec.consistency(), owned));
   owned->ChangeSettings(table, settings);
   shards_->TellChanged(shard);
   *records.emplace_back().message.mutable_settings() = settings->spec;
   records.back().message.set_table_known(true);
   return records;
+}
+
+absl::Status Catalog::EndSteps(const Table& table, const v1::Consistency& next, Shard* shard) {
+  const v1::Consistency& now = shard->SettingsOf(table).spec.consistency();
+  if (!StepCollector::Collects(now) || Differences(now, next).empty()) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(closer_->Release(shard, table.id(), std::numeric_limits<uint64_t>::max()));
+  // A shard that comes from another ps may have contributions yet.
+  return GoesOn(now, next) ? absl::OkStatus() : closer_->EndSteps(shard, table.id());
 }
 
 void Catalog::UpdateShards() {
@@ -408,9 +446,9 @@ void Catalog::UpdateShards() {
       if (!log_->health().ok() || !gate_->CheckServing().ok()) return;
       for (const auto& [id, entry] : *map) {
         if (!entry->table->settings().changed()) continue;
-        std::vector<ShardLog::Record> records = ChangeShard(*entry->table, &entry->table->settings(), shard);
-        if (records.empty()) continue;
-        log_->AppendUnawaited(shards_->Get(shard), options_.time->NowMs(), std::move(records));
+        auto records = ChangeShard(*entry->table, &entry->table->settings(), shard);
+        if (!records.ok() || records->empty()) continue;  // It is tried again.
+        log_->AppendUnawaited(shards_->Get(shard), options_.time->NowMs(), *std::move(records));
       }
     });
   }

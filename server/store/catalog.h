@@ -29,6 +29,7 @@ namespace lodestone::server {
 class CommitLog;
 class DenseTable;
 class ServingGate;
+class Shard;
 class ShardSet;
 class StepCloser;
 class Table;
@@ -112,16 +113,21 @@ class Catalog {
   enum class Origin { kWorker, kObserver, kAcceptedBefore };
   absl::StatusOr<std::shared_ptr<const TableEntry>> FindOrCreate(const v1::TableSpec& spec, Origin origin);
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
-  // The settings of `spec`, which the table does not have, become its own: first those of the owned shards.
-  absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec);
+  // The settings of `spec`, which the table does not have, become its own: first those of the owned shards. `at_rest`:
+  // what waits for the end of a step may be applied as it is, where steps end.
+  absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest);
   // Applies the steps of the table that have all their batches on an owned shard. FAILED_PRECONDITION if contributions
   // to another one wait.
   absl::Status CheckNothingWaits(const Table& table, ShardId shard);
+  // Before a shard, which is owned, gets the consistency `next`: applies the step that has all of its batches, and what
+  // waits as it is, if the steps end with that. On its executor. The log's error if it cannot be written now.
+  absl::Status EndSteps(const Table& table, const v1::Consistency& next, Shard* shard);
   // They become the table's alone. It is logged before.
   absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
   // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
-  // them.
-  std::vector<ShardLog::Record> ChangeShard(const Table& table, const TableSettings* settings, ShardId shard);
+  // them. The error of EndSteps: it keeps those that it has.
+  absl::StatusOr<std::vector<ShardLog::Record>> ChangeShard(const Table& table, const TableSettings* settings,
+                                                            ShardId shard);
   // Adds the revisions up again.
   void CountRevisions();
   // Logs a specification, which specs() has from before that until it is set to nothing: a checkpoint that is written

@@ -48,6 +48,15 @@ absl::Status StepCloser::Release(Shard* shard, TableId table, uint64_t steps) {
   }
 }
 
+absl::Status StepCloser::EndSteps(Shard* shard, TableId table) {
+  for (;;) {
+    const StepCollector* const collector = shard->steps().Of(table);
+    if (collector == nullptr || !(collector->may_close() || collector->may_end())) return absl::OkStatus();
+    LODESTONE_RETURN_IF_ERROR(CheckWritable());
+    Close(shard, table, static_cast<uint64_t>(time_->NowMs()));
+  }
+}
+
 void StepCloser::Close(Shard* shard, TableId table, uint64_t now_ms) {
   Evictions evictions;
   const uint64_t step = shard->CloseStep(table, now_ms, &evictions);

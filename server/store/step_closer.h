@@ -42,6 +42,9 @@ class StepCloser {
   // log's error if it cannot be written now.
   absl::Status Release(Shard* shard, TableId table, uint64_t steps);
 
+  // Applies what waits of a table's steps as it is, because they are to end for good. Likewise.
+  absl::Status EndSteps(Shard* shard, TableId table);
+
   // About once a second: applies what is due where no timer was set, because the shard came from a log or another ps,
   // or the log could not be written then.
   void Tick();

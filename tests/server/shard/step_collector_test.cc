@@ -360,16 +360,27 @@ TEST_F(StepCollectorTest, ARestoredCollectorGoesOnAsTheOneThatWasKept) {
   EXPECT_EQ(restored.Restore(collector_->ToProto()).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(StepCollectorTest, AnotherNumberOfBatchesBeginsTheStepAgain) {
+TEST_F(StepCollectorTest, OtherNumbersButOfBatchesGoOnWithWhatWaits) {
   Make(SyncRule(3));
   Bring(StepHeader(0, 2), 1);
   EXPECT_TRUE(collector_->Continues(SyncRule(3, 2)));
   EXPECT_FALSE(collector_->Continues(SyncRule(2)));
   collector_->SetRule(SyncRule(3, 1));
   EXPECT_TRUE(collector_->Closes());
-  collector_->SetRule(SyncRule(2));
+}
+
+TEST_F(StepCollectorTest, WhereStepsEndForGoodWhatWaitsCanBeAppliedAsItIs) {
+  Make(SyncRule(3));
+  EXPECT_FALSE(collector_->may_end());
+  Bring(StepHeader(0, 2), 4);
+  EXPECT_FALSE(collector_->may_close());
+  ASSERT_TRUE(collector_->may_end());
+  EXPECT_THAT(collector_->Close(1'000).gradients, testing::Each(4.0f));
+  EXPECT_FALSE(collector_->may_end());
   EXPECT_THAT(collector_->pending(), IsEmpty());
   EXPECT_EQ(counters().bytes.load(), 0u);
+  Bring(StepHeader(2, 0), 1);
+  EXPECT_FALSE(collector_->may_end()) << "it is of a later step";
 }
 
 }  // namespace

@@ -266,7 +266,15 @@ TEST_F(ContinuedTableTest, WhatCannotBeSetIsRefusedAndChangesNothing) {
   settings.mutable_embedding()->mutable_admission()->set_count_min(2);
   refused("d", "embedding.admission", settings, absl::StatusCode::kInvalidArgument, "it is dense [10]");
   settings.mutable_consistency()->mutable_sync()->set_batches(2);
-  refused("r", "consistency", settings, absl::StatusCode::kFailedPrecondition, "change train.consistency");
+  refused("r", "consistency", settings, absl::StatusCode::kFailedPrecondition, "they have to pause for that");
+  v1::SetTableRequest both;
+  both.set_table("r");
+  both.add_fields("consistency");
+  both.add_fields("guard");
+  *both.mutable_settings() = settings;
+  both.mutable_settings()->mutable_guard()->set_norm_max_factor(7);
+  both.set_at_rest(true);
+  EXPECT_THAT(store_->tables().Set(both).status().message(), HasSubstr("table `r` has a guard"));
   settings.mutable_consistency()->mutable_sync()->clear_batches();
   refused("r", "consistency", settings, absl::StatusCode::kInvalidArgument, "batches is 0");
   settings.mutable_consistency()->mutable_tokens();
@@ -297,7 +305,7 @@ TEST_F(ContinuedTableTest, ConsistencyMayBecomeBoundedByTheDefaultAndAsyncAgain)
   spec.mutable_consistency()->mutable_tokens()->set_batch(2);
   const absl::Status status = Ensure({spec}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("psctl set r --release consistency"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("psctl set r consistency="));
   request.Clear();
   request.set_table("r");
   request.add_released("consistency");

@@ -321,10 +321,21 @@ TEST_F(StepsFollowingTest, AStepIsAppliedWhereTheLogSaysSo) {
   store_->shards().Run(kShard, [&](Shard* shard) { EXPECT_EQ(shard->steps().Of(table_)->steps(), 1u); });
 }
 
-TEST_F(StepsFollowingTest, ARecordThatDoesNotFitTheStepsOfItsShardIsALoss) {
+// As where an operator has them end for good.
+TEST_F(StepsFollowingTest, AStepThatLacksABatchIsAppliedWhereItsOwnerHas) {
   AdoptWithSteps();
   ExpectApplied(Contribution(1, 0, 1));
-  ExpectLoss(Closed(2, table_, 0));         // A batch is missing.
+  ExpectApplied(Closed(2, table_, 0));
+  store_->shards().Run(kShard, [&](Shard* shard) {
+    EXPECT_EQ(shard->steps().Of(table_)->steps(), 1u);
+    EXPECT_TRUE(shard->steps().Of(table_)->pending().empty());
+  });
+}
+
+TEST_F(StepsFollowingTest, ARecordThatDoesNotFitTheStepsOfItsShardIsALoss) {
+  AdoptWithSteps();
+  ExpectLoss(Closed(1, table_, 0));  // Nothing waits.
+  ExpectApplied(Contribution(1, 0, 1));
   ExpectLoss(Closed(2, table_ + 1, 0));     // There is no such table.
   ExpectLoss(Contribution(2, 0, 1));        // It is here.
   EXPECT_FALSE(Replay(Record(2, 0)).ok());  // Of a table without steps.

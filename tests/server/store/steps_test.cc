@@ -338,6 +338,40 @@ TEST_F(StepsTest, TheConsistencyChangesOnlyWhereNoContributionWaits) {
   EXPECT_EQ(StatusOf("rows").steps(), 0u);
 }
 
+TEST_F(StepsTest, AtRestAnOperatorEndsStepsAndWhatWaitsIsAppliedAsItIs) {
+  MakeTables(/*batches=*/3);
+  Bring(1, 0, 0, 4);
+  Bring(2, 0, 2, 8);
+  v1::SetTableRequest request;
+  request.add_fields("consistency");
+  request.mutable_settings()->mutable_consistency()->mutable_tokens()->set_batch(4);
+  const auto set = [&] {
+    for (const char* const table : {"dense", "rows"}) {
+      request.set_table(table);
+      const auto done = store_->tables().Set(request);
+      ASSERT_TRUE(done.ok()) << done.status();
+      EXPECT_TRUE(done->changed());
+    }
+  };
+  request.set_table("rows");
+  EXPECT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kFailedPrecondition);
+  request.set_at_rest(true);
+  set();
+  EXPECT_THAT(ValuesAt(0), Each(6.0f)) << "the average of two of three";
+  EXPECT_EQ(StatusOf("rows").contributions_pending(), 0u);
+  Bring(3, 0, 0, 1);
+  EXPECT_THAT(ValuesAt(0), Each(6.0f)) << "it waits for three more";
+  request.mutable_settings()->mutable_consistency()->mutable_async();
+  set();
+  EXPECT_THAT(ValuesAt(0), Each(7.0f));
+  request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(2);
+  set();
+  EXPECT_EQ(StatusOf("rows").steps(), 0u) << "they are counted again";
+  Bring(4, 0, 0, 1);
+  Bring(5, 0, 1, 2);
+  EXPECT_THAT(ValuesAt(1), Each(8.5f));
+}
+
 TEST_F(StepsTest, AQuorumEndsAStepAtOnceAndTheRestIsLate) {
   MakeTables(/*batches=*/3, /*quorum=*/2);
   Bring(1, 0, 2, 4);
