@@ -110,6 +110,7 @@ class ClientImpl final : public Client {
   }
   RangeSession OpenRange(Incarnation range) override;
   bool StopsEarly() const override { return membership_->StopsEarly(); }
+  bool PauseAnnounced() const override { return membership_->PauseAnnounced(); }
   absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override {
     LODESTONE_RETURN_IF_ERROR(Health());
     return WriteCheckpoints(*shard_map(), config_.server().message_max_bytes(), credentials_, name, removes);

@@ -91,6 +91,8 @@ class Client : public ClusterReader {
   virtual RangeSession OpenRange(Incarnation range) = 0;
   // Whether the coordinator has said that training ends early. Cheap.
   virtual bool StopsEarly() const = 0;
+  // Whether it has said that workers are to pause soon (LeaseRangesResponse.pause_announced). Cheap.
+  virtual bool PauseAnnounced() const = 0;
   // Has every ps write a checkpoint of this name, after it has removed its part of checkpoint `removes` (may be empty);
   // returns when all have. Needs the role admin, where there are roles.
   virtual absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) = 0;

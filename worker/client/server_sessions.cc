@@ -1,5 +1,6 @@
 #include "worker/client/server_sessions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/telemetry/log.h"
@@ -19,7 +20,12 @@ void ServerSessions::Add(const std::vector<v1::TableSpec>& specs, const std::set
   const bool first = names_.empty();
   bool more = false;
   for (const v1::TableSpec& spec : specs) {
-    if (!names_.insert(spec.name()).second) continue;
+    if (!names_.insert(spec.name()).second) {  // A session that is opened again brings what the table is by now.
+      const auto known = std::find_if(request_.mutable_tables()->begin(), request_.mutable_tables()->end(),
+                                      [&](const v1::TableSpec& other) { return other.name() == spec.name(); });
+      *known = spec;
+      continue;
+    }
     *request_.add_tables() = spec;
     more = true;
   }

@@ -87,17 +87,20 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
 }
 
 LeaseClient::Delegate WorkerMembership::LeaseDelegate(std::function<void(absl::StatusOr<ShardMap>)> on_first_route) {
-  return {
-      .fill_heartbeat = [this](bool leaving, v1::HeartbeatRequest* request) { FillHeartbeat(leaving, request); },
-      .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { NoteStop(response.stop_training()); },
-      .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
-      .on_first_route = std::move(on_first_route),
-      .on_route =
-          [this](const ShardMap& map) {
-            SetRoute(map);
-            if (events_.on_route) events_.on_route(shard_map());
-          },
-      .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  return {.fill_heartbeat = [this](bool leaving, v1::HeartbeatRequest* request) { FillHeartbeat(leaving, request); },
+          .on_heartbeat_answered =
+              [this](const v1::HeartbeatResponse& response) {
+                NoteStop(response.stop_training());
+                pause_announced_.store(response.pause_announced(), std::memory_order_relaxed);
+              },
+          .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
+          .on_first_route = std::move(on_first_route),
+          .on_route =
+              [this](const ShardMap& map) {
+                SetRoute(map);
+                if (events_.on_route) events_.on_route(shard_map());
+              },
+          .on_lost = [this](const absl::Status& status) { Lose(status); }};
 }
 
 absl::Status WorkerMembership::CheckRoute(const ShardMap& map) const {

@@ -69,6 +69,8 @@ class WorkerMembership {
   // As Client::LeaseRanges.
   absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request);
   bool StopsEarly() const { return stops_early_.load(std::memory_order_relaxed); }
+  // As Client::PauseAnnounced.
+  bool PauseAnnounced() const { return pause_announced_.load(std::memory_order_relaxed); }
 
  private:
   WorkerMembership(const v1::Config& config, Events events);
@@ -91,6 +93,7 @@ class WorkerMembership {
   const SteadyTime time_;
 
   std::atomic<bool> stops_early_{false};
+  std::atomic<bool> pause_announced_{false};
 
   mutable Mutex mu_;
   std::shared_ptr<const ShardMap> shard_map_ ABSL_GUARDED_BY(mu_);  // Null before the first.

@@ -27,14 +27,18 @@ class StepBatches {
 
   // Fills `indices` with the batch of this number. REQUIRES: number < batches().
   void Read(uint64_t number, std::vector<uint64_t>* indices);
+  // The same with part `part` of step_batches equal ones of the samples of these batches of the run. REQUIRES: part <
+  // step_batches; the numbers of batches of the run, in order.
+  void ReadPart(const std::vector<uint64_t>& numbers, uint32_t part, std::vector<uint64_t>* indices);
+  // The batch of the run of this number. REQUIRES: there is one.
+  void ReadWhole(uint64_t number, std::vector<uint64_t>* indices) { batches_->Read(number, indices); }
 
  private:
-  // Of the last step, if it is no whole one.
-  void ReadRest();
-
   EpochBatches* const batches_;
   const uint32_t step_batches_;
-  std::vector<uint64_t> rest_;  // The samples of the last step, once they are needed.
+  // The batches that were last cut into parts, and their samples.
+  std::vector<uint64_t> cut_;
+  std::vector<uint64_t> cut_samples_;
 };
 
 }  // namespace lodestone::worker

@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -104,15 +105,15 @@ absl::Status EvaluateTheEnd(const TrainingContext& context, absl::FunctionRef<ab
 }
 
 // The end of a run whose samples are leased: the worker that the coordinator chooses evaluates, the others wait for
-// that.
-absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
+// that. `order`: of the steps by then.
+absl::Status EndRanges(const TrainingContext& context, const v1::Consistency& order, Summary* summary) {
   RangeFeed* const ranges = context.ranges.get();
   const auto quits = [&context] { return context.Stops(StopRequest::kQuit); };
   context.progress->Enter(v1::PHASE_WAITING);
   LODESTONE_ASSIGN_OR_RETURN(const RangeFeed::Ending ending, ranges->Finish(quits));
   if (ending == RangeFeed::Ending::kEvaluate) {
     // The last step is applied when it is asked for.
-    if (StepOrderOf(context.model->tables()).has_sync()) {
+    if (order.has_sync()) {
       LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, ranges->steps_done()));
     }
     LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(
@@ -123,6 +124,93 @@ absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
     summary->untrained.push_back("the run was broken off before all of its ranges were trained");
   }
   return absl::OkStatus();
+}
+
+// The model's tables as they are to be: with the consistency that an operator holds (psctl set), which counts above the
+// configuration's.
+absl::StatusOr<std::vector<v1::TableSpec>> WithHeldConsistency(Client* client, std::vector<v1::TableSpec> tables) {
+  std::vector<std::string> names;
+  for (const v1::TableSpec& table : tables) names.push_back(table.name());
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> known, client->DescribeTables(names));
+  for (v1::TableSpec& table : tables) {
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const v1::TableSpec& one) { return one.name() == table.name(); });
+    if (found == known.end()) continue;
+    const bool holds = std::any_of(found->held().begin(), found->held().end(),
+                                   [](const std::string& path) { return absl::StartsWith(path, "consistency"); });
+    if (holds) *table.mutable_consistency() = found->consistency();
+  }
+  return tables;
+}
+
+// The order of steps that the tables' consistency comes to.
+v1::Consistency OrderOf(const std::vector<TableHandle>& tables) {
+  std::vector<v1::TableSpec> specs;
+  for (const TableHandle& table : tables) specs.push_back(table.spec);
+  return StepOrderOf(specs);
+}
+
+// FAILED_PRECONDITION: steps of some tables only, or other ones of each: what is waited for might never come.
+absl::Status CheckOneOrder(const std::vector<TableHandle>& tables) {
+  for (const TableHandle& table : tables) {
+    const v1::Consistency& first = tables.front().spec.consistency();
+    if (!HasSteps(table) && !HasSteps(tables.front())) continue;
+    if (first.SerializeAsString() == table.spec.consistency().SerializeAsString()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tables `", tables.front().spec.name(), "` and `", table.spec.name(),
+        "` of the model have different orders of ",
+        "steps, as if psctl set had been ended in the middle: run psctl set --all-tables again, then the worker"));
+  }
+  return absl::OkStatus();
+}
+
+// What the samples are leased by from now on. `orders`: the changes of the order of steps that this worker has
+// followed.
+absl::StatusOr<std::shared_ptr<RangeFeed>> LeaseBy(const v1::Consistency& order, uint64_t orders,
+                                                   const TrainingContext& context, EpochBatches* batches) {
+  std::optional<v1::Consistency::Sync> sync;
+  if (order.has_sync()) {
+    sync = order.sync();
+    if (context.config->train().sharing() != v1::TrainConfig::RANGES) {
+      return absl::InvalidArgumentError(
+          "consistency sync needs train.sharing: ranges, which hands out a step's batches");
+    }
+    LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, /*steps_min=*/0));
+  }
+  // With train.epochs: 0 there is nothing to lease.
+  if (context.config->train().sharing() != v1::TrainConfig::RANGES || batches->batches() == 0) return nullptr;
+  RangeFeed::Options options{.plan = PlanOf(*context.config, context.data->train->size(), batches, sync),
+                             .retry_timeout_ms = context.config->worker().retry_timeout_ms(),
+                             .time = context.time,
+                             .steps = context.parameters->steps(),
+                             .orders = orders,
+                             .stops = [stop = context.stop, client = context.client] {
+                               return stop->load() >= StopRequest::kFinish || client->StopsEarly();
+                             }};
+  return std::make_shared<RangeFeed>(context.client, batches, std::move(options));
+}
+
+// Has the worker wait between two steps until the order of steps is another one, which the handles of `tables` have
+// then; returns the changes of the order that it has followed. Nullopt: it was asked to stop, or nothing is left to
+// train.
+absl::StatusOr<std::optional<uint64_t>> PauseForOrder(const TrainingContext& context,
+                                                      std::vector<TableHandle>* tables) {
+  context.progress->Enter(v1::PHASE_WAITING);
+  if (OrderOf(*tables).has_sync()) {
+    LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, /*steps_min=*/0));
+    context.ranges->NoteSteps(context.parameters->steps());
+  }
+  const auto stops = [&context] { return context.Stops(StopRequest::kFinish) || context.client->StopsEarly(); };
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<uint64_t> orders, context.ranges->AwaitEndOfPause(stops));
+  if (!orders.has_value()) return orders;
+  LODESTONE_RETURN_IF_ERROR(context.parameters->SetSubscribed(false));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs,
+                             WithHeldConsistency(context.client, context.model->tables()));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> handles, context.client->EnsureTables(specs));
+  std::move(handles.begin(), handles.end(), tables->begin());  // Others know them by address.
+  const std::string words = InWords(OrderOf(*tables));
+  LODESTONE_LOG(INFO, "trainer", "goes on after a pause order=`{}`", words.empty() ? "async" : words);
+  return orders;
 }
 
 absl::Status EndPartitions(const TrainingContext& context, Summary* summary) {
@@ -139,10 +227,10 @@ absl::Status EndPartitions(const TrainingContext& context, Summary* summary) {
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
                                const std::atomic<StopRequest>* stop, Results* results, kernels::Backend* backend) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema, backend));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs, WithHeldConsistency(client, model->tables()));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> tables, client->EnsureTables(specs));
   std::vector<const TableHandle*> dense;
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
-  const v1::Consistency order = StepOrderOf(model->tables());
   Parameters parameters(client, dense,
                         {.refresh_ms_max = config.worker().refresh_max_ms(), .time = time, .backend = backend});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
@@ -165,28 +253,24 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   context.validator = validator.get();
   EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
   batches.ReadAheadIn(data.train.get());
-  std::optional<v1::Consistency::Sync> sync;
-  if (order.has_sync()) {
-    sync = order.sync();
-    if (config.train().sharing() != v1::TrainConfig::RANGES) {
-      return absl::InvalidArgumentError(
-          "consistency sync needs train.sharing: ranges, which hands out a step's batches");
+  LODESTONE_RETURN_IF_ERROR(CheckOneOrder(tables));
+  v1::Consistency order = OrderOf(tables);
+  LODESTONE_ASSIGN_OR_RETURN(context.ranges, LeaseBy(order, /*orders=*/0, context, &batches));
+  auto trainer = std::make_unique<Trainer>(context);
+  LODESTONE_ASSIGN_OR_RETURN(Trainer::Result trained, trainer->Train());
+  while (trained.paused) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::optional<uint64_t> orders, PauseForOrder(context, &tables));
+    if (!orders.has_value()) {
+      trained.stopped_early = !context.ranges->complete() && client->StopsEarly();
+      trained.stopped = !context.ranges->complete() && !trained.stopped_early;
+      break;
     }
-    LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, /*steps_min=*/0));
+    LODESTONE_RETURN_IF_ERROR(CheckOneOrder(tables));
+    order = OrderOf(tables);
+    LODESTONE_ASSIGN_OR_RETURN(context.ranges, LeaseBy(order, *orders, context, &batches));
+    trainer = std::make_unique<Trainer>(context, trainer->so_far());
+    LODESTONE_ASSIGN_OR_RETURN(trained, trainer->Train());
   }
-  // With train.epochs: 0 there is nothing to lease.
-  if (config.train().sharing() == v1::TrainConfig::RANGES && batches.batches() > 0) {
-    context.ranges = std::make_shared<RangeFeed>(
-        client, &batches,
-        RangeFeed::Options{
-            .plan = PlanOf(config, data.train->size(), &batches, sync),
-            .retry_timeout_ms = config.worker().retry_timeout_ms(),
-            .time = time,
-            .steps = parameters.steps(),
-            .stops = [stop, client] { return stop->load() >= StopRequest::kFinish || client->StopsEarly(); }});
-  }
-  Trainer trainer(context);
-  LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
   summary.device = backend->name();
@@ -203,7 +287,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
     if (context.ranges != nullptr) (void)context.ranges->Finish([] { return true; });  // Gives them back at once.
     return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
   }
-  LODESTONE_RETURN_IF_ERROR(context.ranges != nullptr ? EndRanges(context, &summary)
+  LODESTONE_RETURN_IF_ERROR(context.ranges != nullptr ? EndRanges(context, order, &summary)
                                                       : EndPartitions(context, &summary));
   FillValidations(context, trained.stopped_early, &summary);
   if (!summary.complete()) {

@@ -49,6 +49,12 @@ void LeadControl::Rest() {
   rest_ = std::min(2 * rest_, kRestMax);
 }
 
+void LeadControl::BeginAfter(uint64_t acknowledged, double delay_sum, double others_sum) {
+  acknowledged_ = acknowledged;
+  delay_sum_ = delay_sum;
+  others_sum_ = others_sum;
+}
+
 bool LeadControl::Update(uint64_t acknowledged, double delay_sum, double others_sum) {
   if (options_.delay_max == 0 || acknowledged < acknowledged_ + kPushesPerDecision) return false;
   const auto pushes = static_cast<double>(acknowledged - acknowledged_);

@@ -39,6 +39,8 @@ class LeadControl {
   explicit LeadControl(const Options& options);
 
   const Lead& lead() const { return lead_; }
+  // Pushes and sums, as Update's, that belong to another order of steps: what is judged begins after them.
+  void BeginAfter(uint64_t acknowledged, double delay_sum, double others_sum);
 
   // So many pushes have been acknowledged, and the sums of their delays and of others' updates in these. True if the
   // lead has changed.

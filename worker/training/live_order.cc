@@ -22,8 +22,8 @@ uint32_t StalenessOf(const v1::Consistency& order) {
 
 }  // namespace
 
-LiveOrder::LiveOrder(Client* client, const std::vector<v1::TableSpec>& tables, ClockGate::Options gate)
-    : client_(client), gate_options_(std::move(gate)), first_(StepOrderOf(tables)), now_(first_) {
+LiveOrder::LiveOrder(Client* client, const std::vector<v1::TableSpec>& tables, uint64_t steps, ClockGate::Options gate)
+    : client_(client), gate_options_(std::move(gate)), first_(StepOrderOf(tables)), now_(first_), step_(steps) {
   for (const v1::TableSpec& table : tables) names_.push_back(table.name());
 }
 
@@ -145,7 +145,7 @@ absl::Status LiveOrder::Follow() {
   }
   if (order.has_sync() || order.has_tokens()) {
     LODESTONE_LOG(WARN, "trainer",
-                  "the tables have steps by now, and this worker trains without: start it again is=`{}`",
+                  "the tables have steps by now, and this worker has not paused for that: start it again is=`{}`",
                   InWords(order));
   } else if (!Differences(order, now).empty()) {
     LODESTONE_RETURN_IF_ERROR(Use(order));

@@ -3,7 +3,8 @@
 // asks what they are, and the next step keeps to them. Steps that are read ahead by then are as they were. While the
 // worker waits for others, or for samples, it has no pushes whose answers could tell, and asks now and then.
 //
-// Orders that have steps (sync, tokens) stay what they are, as samples are leased by them.
+// Orders that have steps (sync, tokens) stay what they are while a worker trains, as samples are leased by them:
+// workers pause for such a change (RangeFeed), and begin another object of this class then.
 //
 // Thread-safe, but for Start and Stop. The client must outlive it.
 #pragma once
@@ -30,8 +31,9 @@ class Client;
 
 class LiveOrder {
  public:
-  // `tables`: as the worker has made them. `gate`: but for its staleness and what it has reached.
-  LiveOrder(Client* client, const std::vector<v1::TableSpec>& tables, ClockGate::Options gate);
+  // `tables`: as the worker has made them; others may know of `steps` steps of it. `gate`: but for its staleness and
+  // what it has reached.
+  LiveOrder(Client* client, const std::vector<v1::TableSpec>& tables, uint64_t steps, ClockGate::Options gate);
   ~LiveOrder();
 
   // What the tables' consistency came to (StepOrderOf) when the worker began. Of sync and tokens that is what it is.

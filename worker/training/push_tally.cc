@@ -19,9 +19,14 @@ CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes th
 
 }  // namespace
 
-PushTally::PushTally(const std::vector<TableHandle>& tables, uint32_t shards, bool all_count)
-    : first_(tables.data()), all_count_(all_count), delays_(tables.size()), applied_(shards, 0) {
+PushTally::PushTally(const std::vector<TableHandle>& tables, uint32_t shards)
+    : first_(tables.data()), delays_(tables.size()), applied_(shards, 0) {
   for (const TableHandle& table : tables) names_.push_back(table.spec.name());
+}
+
+void PushTally::SetAllCount(bool all_count) {
+  MutexLock lock(&mu_);
+  all_count_ = all_count;
 }
 
 void PushTally::Add(const Client::PushResult& result) {

@@ -31,9 +31,11 @@ class PushTally {
     absl::Status error;  // The first.
   };
 
-  // `tables`: those of the pushes' delays. `all_count`: a push that is refused is an error.
-  PushTally(const std::vector<TableHandle>& tables, uint32_t shards, bool all_count);
+  // `tables`: those of the pushes' delays.
+  PushTally(const std::vector<TableHandle>& tables, uint32_t shards);
 
+  // Whether a push that is refused is an error.
+  void SetAllCount(bool all_count);
   void Add(const Client::PushResult& result);
   // By shard, the newest version that a push of this worker became.
   ShardVersions Applied();
@@ -43,10 +45,10 @@ class PushTally {
 
  private:
   const TableHandle* const first_;  // Only the address is used: the tables may be gone.
-  const bool all_count_;
   std::vector<std::string> names_;
 
   Mutex mu_;
+  bool all_count_ ABSL_GUARDED_BY(mu_) = false;
   Counts counts_ ABSL_GUARDED_BY(mu_);
   std::vector<DelayCounts> delays_ ABSL_GUARDED_BY(mu_);  // Beside names_.
   ShardVersions applied_ ABSL_GUARDED_BY(mu_);

@@ -23,6 +23,7 @@ constexpr uint64_t kRangeBatchesMax = 256;
 // Between two questions for a range while others have all that are left.
 constexpr int64_t kAskEveryMs = 50;
 constexpr int64_t kAskForTheEndEveryMs = 200;
+constexpr int64_t kAskInPauseEveryMs = 20;
 // For a batch of a synchronous step: after one part of so many of the time that it has waited.
 constexpr int64_t kStepWaitShare = 16;
 constexpr int64_t kAttemptMs = 5'000;
@@ -47,6 +48,7 @@ v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, EpochBatches* b
   plan.set_range_batches(train.range_batches() > 0 ? train.range_batches() : static_cast<uint32_t>(fair));
   if (!sync.has_value()) return plan;
   plan.set_description(absl::StrCat(plan.description(), ", synchronous steps of ", sync->batches(), " batches"));
+  plan.set_epochs_batches(batches->batches());
   plan.set_batches(StepBatches(batches, sync->batches()).batches());
   plan.set_range_batches(1);
   plan.set_step_batches(sync->batches());
@@ -79,8 +81,10 @@ bool RangeFeed::WantsRangeLocked() const {
   });
 }
 
+bool RangeFeed::PauseIsAnnouncedLocked() const { return pause_announced_ || client_->PauseAnnounced(); }
+
 int64_t RangeFeed::PauseMsLocked() const {
-  if (!HasSteps()) return kAskEveryMs;
+  if (!HasSteps() || without_since_ns_ == 0) return kAskEveryMs;
   return std::clamp<int64_t>((NowNs() - without_since_ns_) / 1'000'000 / kStepWaitShare, 1, kAskEveryMs);
 }
 
@@ -89,39 +93,42 @@ void RangeFeed::Run() {
     bool wanted = false;
     {
       MutexLock lock(&mu_);
-      while (!stopped_ && !over_ && !WantsRangeLocked() && !unreported_) changed_.Wait(&mu_);
+      while (!stopped_ && !over_ && !WantsRangeLocked() && !unreported_ && !PauseIsAnnouncedLocked()) {
+        changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLookForStopEveryMs));
+      }
       if (stopped_ || over_) return;
       wanted = WantsRangeLocked();
     }
-    const absl::StatusOr<v1::LeaseRangesResponse> response = Ask(/*finished=*/false);
-    {
-      MutexLock lock(&mu_);
-      over_ = !response.ok() || response->complete() || response->over();
-      if (!stopped_) error_ = response.status();
-      changed_.NotifyAll();
-      if (over_) return;
-    }
-    if (response->has_lease() || !wanted) continue;
+    const absl::StatusOr<v1::LeaseRangesResponse> response = Ask(Does::kTrain);
     int64_t pause_ms = 0;
     {
       MutexLock lock(&mu_);
+      over_ = !response.ok() || response->complete() || response->over();
+      paused_ = !over_ && (response->pause() || response->orders() != options_.orders);
+      pause_announced_ = response.ok() && response->pause_announced();
+      if (!stopped_) error_ = response.status();
+      changed_.NotifyAll();
+      if (over_ || paused_) return;
+      if (response->has_lease() || (!wanted && !PauseIsAnnouncedLocked())) continue;
       pause_ms = PauseMsLocked();
     }
-    if (!Pause(pause_ms, /*finished=*/false)) return;
+    if (!Pause(pause_ms, Does::kTrain)) return;
   }
 }
 
 absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
+  v1::RangeLease lease;  // Of a batch of a step.
   {
     MutexLock lock(&mu_);
     const int64_t start_ns = NowNs();
-    while (!stopped_ && !over_ && CurrentLocked() == nullptr) {
+    while (!stopped_ && !over_ && !paused_ && CurrentLocked() == nullptr) {
       if (options_.stops && options_.stops()) return false;
       changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLookForStopEveryMs));
     }
     waited_ns_ += NowNs() - start_ns;
     if (stopped_) return false;
     Held* const held = CurrentLocked();
+    if (paused_ && (held == nullptr || !HasSteps())) return false;  // Of a step what it has is awaited.
     if (held == nullptr) {
       LODESTONE_RETURN_IF_ERROR(error_);
       return false;
@@ -134,6 +141,7 @@ absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
       next->range = {held->lease.incarnation(), nullptr};
       next->contribution.emplace().set_step(held->lease.step());
       next->contribution->set_batch(static_cast<uint32_t>(next->number % options_.plan.step_batches()));
+      lease = held->lease;
     }
     if (WantsRangeLocked()) changed_.NotifyAll();
   }
@@ -141,9 +149,29 @@ absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
     batches_->Read(next->number, &next->indices);
     return true;
   }
-  step_batches_->Read(next->number, &next->indices);
+  LODESTONE_RETURN_IF_ERROR(ReadOfStep(lease, next));
   next->contribution->set_samples(next->indices.size());
   return true;
+}
+
+absl::Status RangeFeed::ReadOfStep(const v1::RangeLease& lease, BatchPipeline::Assignment* next) {
+  if (lease.made_of().empty()) {
+    step_batches_->Read(next->number, &next->indices);
+    return absl::OkStatus();
+  }
+  const std::vector<uint64_t> numbers(lease.made_of().begin(), lease.made_of().end());
+  for (const uint64_t number : numbers) {
+    if (number >= batches_->batches()) {
+      return absl::InternalError(absl::StrCat("the coordinator leases batch ", number, " of ", batches_->batches()));
+    }
+  }
+  next->number = numbers[0];
+  if (lease.is_part()) {
+    step_batches_->ReadPart(numbers, next->contribution->batch(), &next->indices);
+  } else {
+    step_batches_->ReadWhole(next->number, &next->indices);
+  }
+  return absl::OkStatus();
 }
 
 void RangeFeed::Acknowledged(Incarnation range, Sequence sequence) {
@@ -164,24 +192,26 @@ void RangeFeed::Stop() {
   changed_.NotifyAll();
 }
 
-bool RangeFeed::Pause(int64_t ms, bool finished) {
+bool RangeFeed::Pause(int64_t ms, Does does) {
   MutexLock lock(&mu_);
-  if (stopped_ && !finished) return false;
+  if (stopped_ && does == Does::kTrain) return false;
   changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(ms));
-  return finished || !stopped_;
+  return !stopped_ || does != Does::kTrain;
 }
 
-v1::LeaseRangesRequest RangeFeed::RequestLocked(bool finished) const {
+v1::LeaseRangesRequest RangeFeed::RequestLocked(Does does) const {
   v1::LeaseRangesRequest request;
   *request.mutable_plan() = options_.plan;
+  request.set_orders(options_.orders);
   for (const Held& held : held_) {
     v1::LeaseRangesRequest::Held* const out = request.add_held();
     out->set_incarnation(held.lease.incarnation());
     out->set_done(held.done);
-    out->set_given_back(finished);
+    out->set_given_back(does != Does::kTrain);
   }
-  request.set_wants_range(!finished && (!HasSteps() || WantsRangeLocked()));
-  request.set_finished(finished);
+  request.set_wants_range(does == Does::kTrain && WantsRangeLocked());
+  request.set_finished(does == Does::kEnd);
+  request.set_paused(does == Does::kPause);
   if (HasSteps()) request.set_steps(steps_);
   return request;
 }
@@ -217,14 +247,14 @@ void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::Leas
   held_.push_back(std::move(held));
 }
 
-absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(bool finished, bool evaluated) {
+absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(Does does, bool evaluated) {
   Retry retry({kAttemptMs, options_.retry_timeout_ms}, options_.time, static_cast<uint64_t>(options_.time->NowMs()));
   while (true) {
     v1::LeaseRangesRequest request;
     {
       MutexLock lock(&mu_);
-      if (stopped_ && !finished) return absl::CancelledError("stopped");
-      request = RequestLocked(finished);
+      if (stopped_ && does == Does::kTrain) return absl::CancelledError("stopped");
+      request = RequestLocked(does);
       unreported_ = false;
       request.set_evaluated(evaluated);
     }
@@ -241,23 +271,50 @@ absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(bool finished, bool evalu
     const std::optional<int64_t> pause_ms =
         retry.Next(cancelled ? absl::StatusCode::kUnavailable : response.status().code());
     if (!pause_ms.has_value()) return response.status();
-    if (!Pause(*pause_ms, finished)) return absl::CancelledError("stopped");
+    if (!Pause(*pause_ms, does)) return absl::CancelledError("stopped");
   }
 }
 
 absl::StatusOr<RangeFeed::Ending> RangeFeed::Finish(const std::function<bool()>& stops) {
-  Stop();
-  leaser_.join();  // It may get a range yet, which is given back with the others.
+  EndLeasing();
   while (true) {
-    LODESTONE_ASSIGN_OR_RETURN(const v1::LeaseRangesResponse response, Ask(/*finished=*/true));
+    LODESTONE_ASSIGN_OR_RETURN(const v1::LeaseRangesResponse response, Ask(Does::kEnd));
+    {
+      MutexLock lock(&mu_);
+      is_behind_ = response.orders() != options_.orders;
+    }
     if (response.over()) return Ending::kOver;
     if (response.evaluate()) return Ending::kEvaluate;
     if (stops()) return Ending::kStopped;
-    Pause(kAskForTheEndEveryMs, /*finished=*/true);
+    Pause(kAskForTheEndEveryMs, Does::kEnd);
   }
 }
 
-absl::Status RangeFeed::Evaluated() { return Ask(/*finished=*/true, /*evaluated=*/true).status(); }
+absl::Status RangeFeed::Evaluated() { return Ask(Does::kEnd, /*evaluated=*/true).status(); }
+
+absl::StatusOr<std::optional<uint64_t>> RangeFeed::AwaitEndOfPause(const std::function<bool()>& stops) {
+  EndLeasing();
+  while (true) {
+    LODESTONE_ASSIGN_OR_RETURN(const v1::LeaseRangesResponse response, Ask(Does::kPause));
+    {
+      MutexLock lock(&mu_);
+      is_behind_ = response.orders() != options_.orders;
+    }
+    if (response.complete() || response.over() || stops()) return std::optional<uint64_t>();
+    if (!response.pause()) return std::optional<uint64_t>(response.orders());
+    Pause(kAskInPauseEveryMs, Does::kPause);
+  }
+}
+
+void RangeFeed::EndLeasing() {
+  Stop();
+  if (leaser_.joinable()) leaser_.join();  // It may get a range yet, which is given back with the others.
+}
+
+bool RangeFeed::paused() const {
+  MutexLock lock(&mu_);
+  return paused_;
+}
 
 void RangeFeed::NoteSteps(uint64_t steps) {
   MutexLock lock(&mu_);
@@ -266,7 +323,7 @@ void RangeFeed::NoteSteps(uint64_t steps) {
 
 uint64_t RangeFeed::steps_done() const {
   MutexLock lock(&mu_);
-  return steps_done_;
+  return is_behind_ ? 0 : steps_done_;
 }
 
 double RangeFeed::waited_seconds() const {

@@ -81,11 +81,17 @@ uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) 
   return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
 }
 
+std::vector<v1::TableSpec> SpecsOf(const std::vector<TableHandle>& tables) {
+  std::vector<v1::TableSpec> specs;
+  for (const TableHandle& table : tables) specs.push_back(table.spec);
+  return specs;
+}
+
 }  // namespace
 
-Trainer::Trainer(const TrainingContext& context)
+Trainer::Trainer(const TrainingContext& context, SoFar so_far)
     : context_(context),
-      order_(context.client, context.model->tables(),
+      order_(context.client, SpecsOf(*context.tables), std::max(so_far.steps, so_far.clock),
              {.moves_up = context.ranges != nullptr,
               .retry_timeout_ms = context.config->worker().retry_timeout_ms(),
               .time = context.time,
@@ -93,8 +99,13 @@ Trainer::Trainer(const TrainingContext& context)
       prefetch_max_(PrefetchMax(*context.config, order_.first())),
       lead_(LeadOf(*context.config, order_.first())),
       may_push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0),
-      tally_(std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards(),
-                                         order_.first().has_sync())) {
+      so_far_(std::move(so_far)) {
+  if (so_far_.tally == nullptr) {
+    so_far_.tally = std::make_shared<PushTally>(*context.tables, context.client->shard_map()->shards());
+  }
+  so_far_.tally->SetAllCount(order_.first().has_sync());
+  const PushTally::Counts counts = so_far_.tally->Get();
+  lead_.BeginAfter(counts.acknowledged, counts.delay_sum, counts.staleness_sum);
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -108,25 +119,33 @@ EpochBatches Trainer::BatchesOf(const v1::Config& config, uint64_t samples, uint
                       EpochBatches::WindowOf(config));
 }
 
+void Trainer::Begin(uint64_t samples_total) {
+  context_.progress->StartTraining(samples_total);
+  if (context_.results != nullptr) context_.results->StartTraining(samples_total);
+  const Schema& schema = context_.data->schema;
+  so_far_.loss_trend = std::make_shared<LossTrend>(
+      context_.model->metrics_kind(),
+      schema.class_weights.empty() ? std::vector<double>(schema.class_counts.begin(), schema.class_counts.end())
+                                   : schema.class_weights,
+      plan_samples_, context_.model->plan().label_deviation);
+  so_far_.start_ms = context_.time->NowMs();
+  if (context_.validator != nullptr) context_.validator->Start();
+}
+
 absl::StatusOr<Trainer::Result> Trainer::Train() {
   const v1::Config& config = *context_.config;
   RangeFeed* const ranges = context_.ranges.get();
   EpochBatches batches = BatchesOf(config, context_.data->train->size(), context_.client->index());
   batches.ReadAheadIn(context_.data->train.get());
   const uint64_t samples_total = ranges == nullptr ? batches.total_samples() : 0;  // Nobody knows how many it gets.
-  context_.progress->StartTraining(samples_total);
-  if (context_.results != nullptr) context_.results->StartTraining(samples_total);
   plan_samples_ = batches.total_samples();
   plan_batches_ = batches.batches();
-  const Schema& schema = context_.data->schema;
-  loss_trend_.emplace(context_.model->metrics_kind(),
-                      schema.class_weights.empty()
-                          ? std::vector<double>(schema.class_counts.begin(), schema.class_counts.end())
-                          : schema.class_weights,
-                      plan_samples_, context_.model->plan().label_deviation);
+  if (so_far_.loss_trend == nullptr) {
+    Begin(samples_total);
+  } else {
+    context_.progress->Enter(v1::PHASE_TRAINING);
+  }
   Result result;
-  const int64_t start_ms = context_.time->NowMs();
-  if (context_.validator != nullptr) context_.validator->Start();
   LODESTONE_RETURN_IF_ERROR(order_.Start());
   {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_, SourceOf(&batches),
@@ -154,7 +173,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) {
         // It may have waited for a range, or for others, and been stopped then.
-        const bool all = ranges != nullptr ? ranges->complete() : samples_ >= samples_total;
+        const bool all = ranges != nullptr ? ranges->complete() : so_far_.samples >= samples_total;
         result.stopped =
             (ranges != nullptr || order_.gate() != nullptr) && !all && context_.Stops(StopRequest::kFinish);
         break;
@@ -163,27 +182,34 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       LODESTONE_RETURN_IF_ERROR(MaybeValidate(&pipeline));
     }
     LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
+    result.paused = ranges != nullptr && ranges->paused() && !result.stopped;
+    if (order_.gate() != nullptr) so_far_.clock = std::max(so_far_.clock, order_.gate()->begun());
   }
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
-  const PushTally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = so_far_.tally->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
-  result.samples_total = ranges == nullptr ? samples_total : samples_;
+  result.samples_total = ranges == nullptr ? samples_total : so_far_.samples;
   result.stopped_early = !result.stopped && context_.client->StopsEarly() &&
-                         (ranges != nullptr ? !ranges->complete() : samples_ < samples_total);
+                         (ranges != nullptr ? !ranges->complete() : so_far_.samples < samples_total);
   if (result.stopped_early) context_.progress->StoppedEarly();
-  result.steps = steps_;
-  result.samples = samples_;
-  result.stages = stages_;
-  result.seconds = static_cast<double>(context_.time->NowMs() - start_ms) / 1000;
+  result.steps = so_far_.steps;
+  result.samples = so_far_.samples;
+  result.stages = so_far_.stages;
+  result.seconds = static_cast<double>(context_.time->NowMs() - so_far_.start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
-  result.delays = tally_->Delays();
+  result.delays = so_far_.tally->Delays();
   result.consistency = Observed();
-  result.loss_complaint = loss_trend_->Complaint();
   context_.progress->Delays(result.delays);
+  if (result.paused) {
+    LODESTONE_LOG(INFO, "trainer", "pauses, for another order of steps steps={} samples={}", so_far_.steps,
+                  so_far_.samples);
+    return result;
+  }
+  result.loss_complaint = so_far_.loss_trend->Complaint();
   LODESTONE_LOG(INFO, "trainer",
                 "trained steps={} samples={} of={} seconds={:.1f} delay={:.2f} staleness_pushes={:.2f} refused={} "
                 "dense_pulls={} broadcast_blocks={}",
-                steps_, samples_, result.samples_total, result.seconds,
+                so_far_.steps, so_far_.samples, result.samples_total, result.seconds,
                 counts.acknowledged == 0 ? 0 : counts.delay_sum / counts.acknowledged, result.staleness_pushes,
                 counts.refused, context_.parameters->pulls(), context_.parameters->blocks_from_broadcasts());
   if (!result.loss_complaint.empty()) LODESTONE_LOG(WARN, "trainer", "{}", result.loss_complaint);
@@ -210,12 +236,12 @@ BatchPipeline::Source Trainer::SourceOf(EpochBatches* batches) {
 void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
   for (size_t i = 0; i < kStages; ++i) {
     stage_metrics[i].ObserveNs(ns[i]);
-    stages_[i] += 1e-9 * static_cast<double>(ns[i]);
+    so_far_.stages[i] += 1e-9 * static_cast<double>(ns[i]);
   }
 }
 
 uint64_t Trainer::PositionAfter(const BatchPipeline::Assignment& of, size_t samples) const {
-  if (context_.ranges == nullptr) return samples_ + samples;
+  if (context_.ranges == nullptr) return so_far_.samples + samples;
   const double share = static_cast<double>(of.number + 1) / static_cast<double>(plan_batches_);
   // Batches are of one size, give or take one.
   return static_cast<uint64_t>(share * static_cast<double>(plan_samples_));
@@ -223,22 +249,24 @@ uint64_t Trainer::PositionAfter(const BatchPipeline::Assignment& of, size_t samp
 
 uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
   const bool leased = of.sequence > 0;
+  // The parts of a last step have one number.
+  const uint64_t part = of.contribution.has_value() ? uint64_t{of.contribution->batch()} << 40 : 0;
   return StreamSeed(WorkerSeed(*context_.config, leased ? 0 : context_.client->index(), kDropoutStream),
-                    leased ? of.number : steps_);
+                    leased ? of.number ^ part : so_far_.steps);
 }
 
 absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
   LODESTONE_RETURN_IF_ERROR(context_.client->Health());
-  const PushTally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = so_far_.tally->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
-  LODESTONE_RETURN_IF_ERROR(order_.BeginStep(steps_));
+  LODESTONE_RETURN_IF_ERROR(order_.BeginStep(so_far_.steps));
   const int64_t refresh_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged, item));
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed = DropoutSeed(item.assignment);
   Computed computed{&item,
-                    ++steps_,
+                    ++so_far_.steps,
                     {context_.parameters->versions(), item.versions, order_.tells_versions()},
                     context_.parameters->steps(),
                     nullptr};
@@ -251,7 +279,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   LODESTONE_RETURN_IF_ERROR(pushed_ns.status());
   if (!std::isfinite(loss)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the training loss is ", loss, " at step ", steps_,
+        absl::StrCat("the training loss is ", loss, " at step ", so_far_.steps,
                      ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
                      "standardize the numeric features (data.numeric)"));
   }
@@ -266,7 +294,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   // Of several labels: the first one's.
   context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(),
                                batch.label_weights.empty() ? weights : batch.label_weights.data());
-  loss_trend_->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
+  so_far_.loss_trend->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
   const double weight_sum = batch.weight_sum();
   computed.outputs = context_.compute->outputs();
   computed_ = std::move(computed);
@@ -276,14 +304,13 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const BatchPipeline::Waits& waits = pipeline->waits();
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
-  samples_ += samples;
+  so_far_.samples += samples;
   if (lead_.Update(counts.acknowledged, counts.delay_sum, counts.staleness_sum))
     LODESTONE_RETURN_IF_ERROR(ApplyLead(pipeline));
-  const StepCounts step = {
-      steps_,           samples_, samples, loss, weight_sum, counts.acknowledged, counts.staleness_sum,
-      counts.delay_sum, stages_};
+  const StepCounts step = {so_far_.steps,       so_far_.samples,      samples,          loss,          weight_sum,
+                           counts.acknowledged, counts.staleness_sum, counts.delay_sum, so_far_.stages};
   if (context_.progress->Step(step)) {
-    context_.progress->Delays(tally_->Delays());
+    context_.progress->Delays(so_far_.tally->Delays());
     context_.progress->Consistency(Observed());
   }
   if (context_.results != nullptr) context_.results->Step(step, context_.progress->metric());
@@ -291,16 +318,17 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
 }
 
 absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
-  if (context_.validator == nullptr || !context_.validator->IsDue(steps_, samples_)) return absl::OkStatus();
+  if (context_.validator == nullptr || !context_.validator->IsDue(so_far_.steps, so_far_.samples))
+    return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(PushAlone(pipeline));
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
-  return context_.validator->Validate(steps_);
+  return context_.validator->Validate(so_far_.steps);
 }
 
 v1::ConsistencyProgress Trainer::Observed() const {
   v1::ConsistencyProgress observed = order_.Observed();
   if (observed.kind().empty()) return observed;
-  const PushTally::Counts counts = tally_->Get();
+  const PushTally::Counts counts = so_far_.tally->Get();
   observed.set_late(counts.late);
   observed.set_duplicates(counts.duplicates);
   if (order_.first().has_sync() && context_.ranges != nullptr) {
@@ -328,12 +356,12 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
     dense_lowest_ = lowest;
   }
   if (!lead_.lead().waits) return context_.parameters->Refresh(acknowledged);
-  return context_.parameters->RefreshTo(acknowledged, tally_->Applied());
+  return context_.parameters->RefreshTo(acknowledged, so_far_.tally->Applied());
 }
 
 absl::Status Trainer::ApplyLead(BatchPipeline* pipeline) {
   const Lead& lead = lead_.lead();
-  if (!order_.HasSteps()) LODESTONE_RETURN_IF_ERROR(context_.parameters->SetSubscribed(!lead.waits));
+  LODESTONE_RETURN_IF_ERROR(context_.parameters->SetSubscribed(!order_.HasSteps() && !lead.waits));
   pipeline->SetAhead(BatchesAhead());
   context_.client->SetPushesInFlightMax(lead.pushes_in_flight);
   context_.parameters->SetOwnPushesMissingMax(kOwnPushesMissingWindows * lead.pushes_in_flight);
@@ -355,7 +383,7 @@ StepOrigin Trainer::OriginOf(const Computed& computed) const {
 
 absl::Status Trainer::PushAlone(BatchPipeline* pipeline) {
   LODESTONE_ASSIGN_OR_RETURN(const int64_t ns, Push(pipeline));
-  stages_[static_cast<size_t>(Stage::kPush)] += 1e-9 * static_cast<double>(ns);
+  so_far_.stages[static_cast<size_t>(Stage::kPush)] += 1e-9 * static_cast<double>(ns);
   return absl::OkStatus();
 }
 
@@ -380,7 +408,7 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
-  auto pushed = [tally = tally_, ranges = context_.ranges, gate = order_.gate(), range = of.range.incarnation,
+  auto pushed = [tally = so_far_.tally, ranges = context_.ranges, gate = order_.gate(), range = of.range.incarnation,
                  sequence = of.sequence, clock = of.clock, sync = order_.first().has_sync(),
                  borrowed](const Client::PushResult& result) {
     tally->Add(result);

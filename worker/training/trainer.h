@@ -11,7 +11,8 @@
 // Where the tables have steps (sync, tokens), rows and dense values are pulled for each step instead, of the step that
 // the batch is leased for, and the gradients are a contribution to it; of sync no batch is read ahead but of the same
 // step. Where their staleness is bounded, a batch is begun once no other worker is too far behind (clock_gate.h); that
-// may change while it trains (live_order.h).
+// may change while it trains (live_order.h). When steps are to begin or to end, training pauses (RangeFeed), and
+// another trainer goes on from where this one has come to.
 //
 // Not thread-safe. The context's objects must outlive it.
 #pragma once
@@ -54,10 +55,23 @@ class Trainer {
     StageSeconds stages{};                // Where the time of the steps went.
     bool stopped = false;                 // By `stop`, before the last step.
     bool stopped_early = false;           // Because the coordinator said so, before the last step.
+    bool paused = false;                  // It is to go on by another order of steps.
     v1::ConsistencyProgress consistency;  // What was observed of it; of async nothing.
   };
 
-  explicit Trainer(const TrainingContext& context);
+  // What training has come to that another trainer goes on with.
+  struct SoFar {
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+    Clock clock = 0;  // The greatest that it has begun a step with, where staleness was bounded.
+    StageSeconds stages{};
+    std::shared_ptr<PushTally> tally;  // Null: it has not begun.
+    std::shared_ptr<LossTrend> loss_trend;
+    int64_t start_ms = 0;
+  };
+
+  explicit Trainer(const TrainingContext& context) : Trainer(context, {}) {}
+  Trainer(const TrainingContext& context, SoFar so_far);
   ~Trainer();
 
   // The batches of `samples` samples that a worker trains on; where ranges are leased, those of worker 0 are all
@@ -67,8 +81,12 @@ class Trainer {
   // Trains for train.epochs and waits until all pushes are acknowledged. Call once. Errors: of calls, of the client's
   // health, and FAILED_PRECONDITION if the loss is no longer a number.
   absl::StatusOr<Result> Train();
+  // After Train.
+  const SoFar& so_far() const { return so_far_; }
 
  private:
+  // The first trainer of a training begins it.
+  void Begin(uint64_t samples_total);
   // Gives the batches: those of `ranges`, or else of `batches`, each once it may be begun.
   BatchPipeline::Source SourceOf(EpochBatches* batches);
 
@@ -115,18 +133,14 @@ class Trainer {
   LiveOrder order_;
   const uint32_t prefetch_max_;  // Batches, by configuration and order_.
   LeadControl lead_;
-  const bool may_push_later_;               // While the next step is computed, if no step waits.
-  const std::shared_ptr<PushTally> tally_;  // The callbacks of pushes share it.
-  Clock dense_lowest_ = 0;                  // The others' lowest clock when the dense values were pulled last.
+  const bool may_push_later_;  // While the next step is computed, if no step waits.
+  Clock dense_lowest_ = 0;     // The others' lowest clock when the dense values were pulled last.
   std::vector<const TableHandle*> row_tables_;
 
-  uint64_t steps_ = 0;
-  uint64_t samples_ = 0;
-  StageSeconds stages_{};
+  SoFar so_far_;
   Computed computed_;
   uint64_t plan_samples_ = 0;  // Of the whole training: this worker's, or with ranges that of all.
   uint64_t plan_batches_ = 0;
-  std::optional<LossTrend> loss_trend_;  // While it trains.
 };
 
 }  // namespace lodestone::worker

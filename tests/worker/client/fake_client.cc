@@ -147,7 +147,10 @@ absl::StatusOr<std::vector<v1::TableSpec>> FakeClient::DescribeTables(const std:
 
 void FakeClient::ChangeConsistency(const std::string& table, const v1::Consistency& consistency) {
   MutexLock lock(&mu_);
-  *tables_.at(TableIdOf(table)).handle.spec.mutable_consistency() = consistency;
+  v1::TableSpec& spec = tables_.at(TableIdOf(table)).handle.spec;
+  *spec.mutable_consistency() = consistency;
+  spec.clear_held();
+  spec.add_held("consistency");
   ++settings_changes_;
 }
 

@@ -4,6 +4,7 @@
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -99,6 +100,8 @@ class FakeClient final : public Client {
   absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request) override;
   RangeSession OpenRange(Incarnation range) override { return {range, nullptr}; }
   bool StopsEarly() const override;
+  bool PauseAnnounced() const override { return announce_pause; }
+  std::atomic<bool> announce_pause{false};
   absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override;
   absl::Status Health() const override;
 

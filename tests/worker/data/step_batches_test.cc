@@ -57,5 +57,24 @@ TEST(StepBatches, ALastStepOfFewerSamplesThanBatchesLeavesNoneWithoutASample) {
   EXPECT_LE(std::max(visits[0], visits[1]) - std::min(visits[0], visits[1]), 1);
 }
 
+TEST(StepBatches, APartOfAnyBatchesIsAsThatOfTheLastStep) {
+  EpochBatches run(95, 1, 10, 1, true), again(95, 1, 10, 1, true);
+  StepBatches batches(&run, 4), parts(&again, 4);
+  ASSERT_EQ(batches.batches(), 12u);
+  std::vector<uint64_t> last, part;
+  for (uint32_t b = 0; b < 4; ++b) {
+    batches.Read(8 + b, &last);
+    parts.ReadPart({8, 9}, b, &part);
+    EXPECT_EQ(part, last);
+  }
+  std::vector<int> visits(95, 0);
+  for (uint32_t b = 0; b < 4; ++b) {
+    parts.ReadPart({2}, b, &part);
+    for (const uint64_t i : part) ++visits[i];
+  }
+  parts.ReadWhole(2, &part);
+  for (const uint64_t i : part) EXPECT_EQ(visits[i], 1);
+}
+
 }  // namespace
 }  // namespace lodestone::worker

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -366,6 +367,70 @@ TEST_F(JobTest, SaysThatTheLossHasNotFallenWhereAnotherWorkerTrainsHalfOfTheRang
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_LT(summary->samples, 3000u);
   EXPECT_THAT(summary->loss_complaint, HasSubstr("the training loss has not fallen"));
+}
+
+TEST_F(JobTest, GoesOnWithStepsAfterAPauseInWhichAnOperatorBeganThemAndPausesForNothingElse) {
+  constexpr uint32_t kBatches = 4;
+  constexpr uint64_t kPauseAfter = 5;  // Ranges; the rest of the last is given back.
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 2);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  uint64_t next = 0, asked_in_pause = 0, contributions_before = 1;
+  std::vector<uint64_t> again;  // Batches that were given back.
+  std::map<Incarnation, v1::RangeLease> leased;
+  client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    v1::LeaseRangesResponse response;
+    response.set_orders(asked_in_pause > 3 ? 1 : 0);
+    EXPECT_LE(request.orders(), response.orders());
+    bool all_done = true;
+    for (const auto& held : request.held()) {
+      const v1::RangeLease& lease = leased.at(held.incarnation());
+      all_done = all_done && held.done() == lease.batches();
+      if (!held.given_back()) continue;
+      for (uint64_t b = held.done(); b < lease.batches(); ++b) again.push_back(lease.first_batch() + b);
+    }
+    if (request.paused()) {
+      EXPECT_FALSE(request.wants_range());
+      response.set_pause(++asked_in_pause <= 3);
+      if (!response.pause()) {
+        response.set_orders(1);
+        contributions_before = client_.contributions().size();
+        v1::Consistency tokens;
+        tokens.mutable_tokens()->set_batch(1);
+        for (const char* table : {"linear", "bias"}) client_.ChangeConsistency(table, tokens);
+      }
+      return response;
+    }
+    const bool pauses = asked_in_pause == 0 && next >= kPauseAfter * kBatches;
+    response.set_pause(pauses && request.orders() == 0);
+    if (request.wants_range() && !pauses && (next < request.plan().batches() || !again.empty())) {
+      v1::RangeLease& lease = *response.mutable_lease();
+      lease.set_incarnation(100 + leased.size());
+      if (again.empty()) {
+        lease.set_first_batch(next);
+        lease.set_batches(static_cast<uint32_t>(std::min<uint64_t>(kBatches, request.plan().batches() - next)));
+        next += lease.batches();
+      } else {
+        lease.set_first_batch(again.back());
+        lease.set_batches(1);
+        again.pop_back();
+      }
+      leased[lease.incarnation()] = lease;
+    }
+    response.set_complete(!pauses && next == request.plan().batches() && again.empty() && all_done &&
+                          !response.has_lease());
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
+  EXPECT_EQ(summary->samples, 2000u) << "each of them once, in each epoch";
+  EXPECT_EQ(asked_in_pause, 4u);
+  EXPECT_EQ(contributions_before, 0u);
+  EXPECT_EQ(summary->consistency.kind(), "tokens, steps of 1 gradients, staleness 4");
+  EXPECT_GE(client_.contributions().size(), 64 - kPauseAfter * kBatches);
+  EXPECT_FALSE(summary->delays.empty()) << "those from before the pause count";
 }
 
 TEST_F(JobTest, SynchronousStepsReadTheStepThatTheyContributeToAndTheLastIsAskedForAtTheEnd) {

@@ -35,7 +35,7 @@ class LiveOrderTest : public ::testing::Test {
     std::vector<v1::TableSpec> tables = {Rows("a"), Rows("b")};
     if (a.kind_case() != v1::Consistency::KIND_NOT_SET) *tables[0].mutable_consistency() = a;
     EXPECT_TRUE(client_.EnsureTables(tables).ok());
-    order_ = std::make_unique<LiveOrder>(&client_, tables, ClockGate::Options{.time = &time_});
+    order_ = std::make_unique<LiveOrder>(&client_, tables, /*steps=*/0, ClockGate::Options{.time = &time_});
     ASSERT_TRUE(order_->Start().ok());
   }
   std::string InWords() const { return order_->Observed().kind(); }

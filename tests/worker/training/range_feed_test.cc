@@ -63,6 +63,16 @@ class RangeCoordinator {
     MutexLock lock(&mu_);
     return members_->ranges().state();
   }
+  // Whether no worker trains.
+  bool Pause(bool end = false) {
+    v1::PauseTrainingRequest request;
+    request.set_end(end);
+    MutexLock lock(&mu_);
+    request.set_token(end ? token_++ : token_);
+    const auto response = members_->PauseTraining(request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() && response->at_rest();
+  }
   int asked() const { return asked_; }
 
  private:
@@ -70,6 +80,7 @@ class RangeCoordinator {
 
   ManualTime time_;
   Mutex mu_;
+  uint64_t token_ = 1;
   std::unique_ptr<server::Membership> members_;
   std::atomic<int> asked_{0};
 };
@@ -80,11 +91,16 @@ struct FedWorker {
                      const std::optional<v1::Consistency::Sync>& sync = std::nullopt, uint64_t steps = 0)
       : client(8, index), batches(kFedSamples, 2, kFedBatch, 7, true) {
     coordinator->Join(&client);
+    Begin(config, sync, steps, /*orders=*/0);
+  }
+  void Begin(const v1::Config& config, const std::optional<v1::Consistency::Sync>& sync, uint64_t steps,
+             uint64_t orders) {
     feed = std::make_unique<RangeFeed>(&client, &batches,
                                        RangeFeed::Options{.plan = PlanOf(config, kFedSamples, &batches, sync),
                                                           .retry_timeout_ms = 0,
                                                           .time = &time,
                                                           .steps = steps,
+                                                          .orders = orders,
                                                           .stops = [this] {
                                                             ++looked;
                                                             return stops.load();
@@ -120,6 +136,16 @@ class RangeFeedTest : public testing::Test {
   void ExpectAllTrained() const {
     ASSERT_EQ(trained_.size(), kFedSamples);
     for (const auto& [sample, times] : trained_) EXPECT_EQ(times, 2) << "sample " << sample;
+  }
+
+  // The coordinator has workers pause, of which these are all.
+  void AwaitPause(const std::vector<FedWorker*>& workers) {
+    (void)coordinator_.Pause();
+    for (FedWorker* worker : workers) worker->client.announce_pause = true;
+    for (FedWorker* worker : workers) {
+      while (!worker->feed->paused()) std::this_thread::yield();
+      worker->client.announce_pause = false;
+    }
   }
 
   v1::Config config_;
@@ -294,6 +320,73 @@ TEST_F(RangeFeedTest, SynchronousStepsAreTheSameContributionsHoweverManyWorkersT
   train(&first, &together, &mu);
   other.join();
   EXPECT_EQ(together, alone);
+}
+
+TEST_F(RangeFeedTest, APauseEndsItBetweenTwoStepsAndFeedsOfOtherOrdersGoOnWithTheRest) {
+  v1::Consistency::Sync sync;
+  sync.set_batches(3);
+  FedWorker first(&coordinator_, config_), second(&coordinator_, config_, 1);
+  const std::vector<FedWorker*> workers = {&first, &second};
+  uint64_t orders = 0;
+  for (const bool steps : {true, false, true}) {
+    if (orders != 2) {
+      ASSERT_TRUE(first.Train(&trained_) && second.Train(&trained_));
+    } else {  // A step of three batches.
+      ASSERT_TRUE(first.Train(&trained_) && second.Train(&trained_) && first.Train(&trained_));
+    }
+    AwaitPause({&first, &second});
+    for (FedWorker* worker : workers) {
+      while (worker->Train(&trained_)) {  // What it has of a step.
+      }
+    }
+    std::vector<std::thread> threads;
+    Mutex mu;
+    std::vector<uint64_t> followed;
+    for (FedWorker* worker : workers) {
+      threads.emplace_back([&, worker] {
+        const auto goes_on = worker->feed->AwaitEndOfPause([] { return false; });
+        ASSERT_TRUE(goes_on.ok() && goes_on->has_value()) << goes_on.status();
+        MutexLock lock(&mu);
+        followed.push_back(**goes_on);
+      });
+    }
+    while (!coordinator_.Pause()) std::this_thread::yield();
+    coordinator_.Pause(/*end=*/true);
+    for (std::thread& thread : threads) thread.join();
+    orders += 2;
+    EXPECT_EQ(followed, std::vector<uint64_t>(2, orders));
+    for (FedWorker* worker : workers) {
+      worker->feed.reset();
+      worker->Begin(config_, steps ? std::optional(sync) : std::nullopt, 0, orders);
+    }
+    if (HasFailure()) return;
+  }
+  std::thread other([&] {
+    std::map<uint64_t, int> trained;
+    while (second.Train(&trained)) {
+    }
+    while (!first.feed->complete()) std::this_thread::yield();
+    for (const auto& [sample, times] : trained) trained_[sample] += times;
+  });
+  std::map<uint64_t, int> trained;
+  while (first.Train(&trained)) {
+  }
+  other.join();
+  for (const auto& [sample, times] : trained) trained_[sample] += times;
+  ExpectAllTrained();
+  EXPECT_EQ(coordinator_.State().batches_closed(), coordinator_.State().batches_total());
+}
+
+TEST_F(RangeFeedTest, AWorkerThatIsToStopDoesNotWaitForTheEndOfAPause) {
+  FedWorker worker(&coordinator_, config_);
+  ASSERT_TRUE(worker.Train(&trained_));
+  AwaitPause({&worker});
+  BatchPipeline::Assignment batch;
+  EXPECT_FALSE(*worker.feed->Next(&batch));
+  const auto goes_on = worker.feed->AwaitEndOfPause([] { return true; });
+  ASSERT_TRUE(goes_on.ok()) << goes_on.status();
+  EXPECT_FALSE(goes_on->has_value());
+  EXPECT_EQ(*worker.feed->Finish([] { return true; }), RangeFeed::Ending::kEvaluate) << "no other worker trains";
 }
 
 TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
