@@ -75,7 +75,8 @@ function drawWorkers(known, table) {
 
 // How far a run has come whose samples are leased; empty if there is none.
 function rangesText(ranges, workers) {
-  const plan = (ranges || {}).plan || {}, batches = num(plan.batches), ofEpoch = num(plan.epoch_batches);
+  const plan = (ranges || {}).plan || {}, batches = num((ranges || {}).batches_total) || num(plan.batches),
+        ofEpoch = num(plan.epoch_batches);
   if (ofEpoch === 0) return '';
   const open = list(ranges.open), live = new Set(workers.filter(isLive).map((worker) => String(worker.incarnation)));
   const held = open.filter((range) => live.has(String(range.holder))).length;

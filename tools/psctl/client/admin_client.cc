@@ -207,6 +207,12 @@ absl::StatusOr<v1::DrainResponse> RequestDrain(const std::string& address, const
   return CallCoordinator(address, &v1::Admin::Stub::Drain, request, timeout_ms);
 }
 
+absl::StatusOr<v1::PauseTrainingResponse> RequestPauseTraining(const std::string& address,
+                                                               const v1::PauseTrainingRequest& request,
+                                                               int timeout_ms) {
+  return CallCoordinator(address, &v1::Admin::Stub::PauseTraining, request, timeout_ms);
+}
+
 absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int timeout_ms) {
   std::string coordinator = address;
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&coordinator, timeout_ms));

@@ -89,6 +89,9 @@ absl::StatusOr<v1::MoveResponse> RequestMove(const std::string& address, const v
                                              int timeout_ms);
 absl::StatusOr<v1::DrainResponse> RequestDrain(const std::string& address, const v1::DrainRequest& request,
                                                int timeout_ms);
+// Has it have training pause, or go on.
+absl::StatusOr<v1::PauseTrainingResponse> RequestPauseTraining(const std::string& address,
+                                                               const v1::PauseTrainingRequest& request, int timeout_ms);
 // What the coordinator of the cluster of a ps says of it.
 absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int timeout_ms);
 

@@ -128,6 +128,10 @@ std::string ValidationsText(const v1::ValidationState& state) {
   return text;
 }
 
+uint64_t BatchesInAll(const v1::RangeState& ranges) {
+  return ranges.batches_total() > 0 ? ranges.batches_total() : ranges.plan().batches();
+}
+
 std::string RangesText(const v1::ClusterStatus& cluster) {
   if (!cluster.has_ranges() || cluster.ranges().plan().epoch_batches() == 0) return "";
   const v1::RangeState& ranges = cluster.ranges();
@@ -142,12 +146,12 @@ std::string RangesText(const v1::ClusterStatus& cluster) {
     done += range.done();
     held += lives(range.holder());
   }
-  const uint64_t epochs = (plan.batches() + plan.epoch_batches() - 1) / plan.epoch_batches();
+  const uint64_t batches = BatchesInAll(ranges);
+  const uint64_t epochs = (batches + plan.epoch_batches() - 1) / plan.epoch_batches();
   std::string text = absl::StrFormat(
       "%sepoch %s of %s, %.0f %% of %s batches", plan.run().empty() ? "" : absl::StrCat("run ", plan.run(), ": "),
       WithThousands(std::min(epochs, 1 + done / plan.epoch_batches())), WithThousands(epochs),
-      std::floor(100.0 * static_cast<double>(done) / static_cast<double>(plan.batches())),
-      WithThousands(plan.batches()));
+      std::floor(100.0 * static_cast<double>(done) / static_cast<double>(batches)), WithThousands(batches));
   if (held > 0) absl::StrAppend(&text, "; ", held, held == 1 ? " range" : " ranges", " with workers");
   if (const uint64_t free = ranges.open_size() - held; free > 0) {
     absl::StrAppend(&text, "; ", free, free == 1 ? " range waits" : " ranges wait", " for a worker");

@@ -53,6 +53,8 @@ std::string ValidationLine(const v1::Validation& validation, bool best);
 // early, if it does, and the checkpoint that keeps the best.
 std::string ValidationsText(const v1::ValidationState& state);
 
+// The batches of a run, also where its order of steps has changed in the middle.
+uint64_t BatchesInAll(const v1::RangeState& ranges);
 // "epoch 2 of 10, 43 % of 3,200 batches; 3 ranges with workers; 1 range waits for a worker; 5 given again"; empty if no
 // samples are leased.
 std::string RangesText(const v1::ClusterStatus& cluster);

@@ -115,8 +115,10 @@ absl::StatusOr<WorkerCount> ParseWorkers(const std::string& text) {
 bool AllTrain(const v1::StatusResponse& status, uint32_t running) {
   uint32_t train = 0;
   const v1::RangeState& ranges = status.cluster().ranges();
-  const uint64_t begun_soon = ranges.next_batch() + uint64_t{running} * ranges.plan().range_batches();
-  if (status.cluster().has_ranges() && begun_soon >= ranges.plan().batches()) return false;
+  uint64_t begun = ranges.batches_closed();
+  for (const v1::RangeLease& range : ranges.open()) begun += range.batches();
+  const uint64_t begun_soon = begun + uint64_t{running} * ranges.plan().range_batches();
+  if (status.cluster().has_ranges() && begun_soon >= BatchesInAll(ranges)) return false;
   for (const v1::MemberStatus& worker : status.cluster().workers()) {
     const v1::WorkerProgress& progress = worker.progress();
     if (progress.phase() > v1::PHASE_TRAINING) return false;

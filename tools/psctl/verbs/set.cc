@@ -1,9 +1,12 @@
 #include "tools/psctl/verbs/set.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "CLI/App.hpp"
 #include "absl/strings/match.h"
@@ -13,11 +16,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
+#include "common/base/time_source.h"
 #include "common/config/table_check.h"
 #include "common/config/yaml_printer.h"
 #include "common/config/yaml_reader.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/client/admin_client.h"
+#include "tools/psctl/client/held_pause.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/style.h"
@@ -27,6 +32,7 @@ namespace lodestone::psctl {
 namespace {
 
 constexpr char kSet[] = "set";
+constexpr int kSetAgainMs = 200;
 
 // The answer of one ps.
 struct SetPart {
@@ -43,10 +49,7 @@ absl::StatusOr<std::vector<SetPart>> SetOnCluster(const SetOptions& options, con
 
 // UNIMPLEMENTED if a ps is of a version that knows nothing of settings which are held: it could not follow one that
 // does.
-absl::Status CheckVersions(const SetOptions& options) {
-  v1::SetTableRequest question;
-  question.set_table(options.table);
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<SetPart> parts, SetOnCluster(options, question));
+absl::Status CheckVersions(const std::vector<SetPart>& parts) {
   for (const SetPart& part : parts) {
     if (!absl::IsUnimplemented(part.done.status())) continue;
     return absl::UnimplementedError(absl::StrCat("ps ", part.server,
@@ -54,6 +57,109 @@ absl::Status CheckVersions(const SetOptions& options) {
                                                  "held: start it again with this version; nothing was changed"));
   }
   return absl::OkStatus();
+}
+
+// What all ps say of a table.
+absl::StatusOr<std::vector<SetPart>> Ask(const SetOptions& options, const std::string& table) {
+  v1::SetTableRequest question;
+  question.set_table(table);
+  return SetOnCluster(options, question);
+}
+
+// The table as the ps has it that has changed it most often.
+v1::TableSpec NewestOf(const std::vector<SetPart>& parts) {
+  v1::TableSpec newest;
+  for (const SetPart& part : parts) {
+    if (!part.done.ok() || part.done->absent()) continue;
+    if (newest.name().empty() || part.done->settings().revision() > newest.revision()) newest = part.done->settings();
+  }
+  return newest;
+}
+
+bool HasSteps(const v1::Consistency& consistency) { return consistency.has_sync() || consistency.has_tokens(); }
+
+// Whether the order of steps becomes another one for which training has to pause.
+bool ChangesSteps(const v1::SetTableRequest& request, const std::vector<SetPart>& now) {
+  const bool any = std::any_of(request.fields().begin(), request.fields().end(),
+                               [](const std::string& field) { return absl::StartsWith(field, "consistency"); });
+  if (!any) return false;
+  if (HasSteps(request.settings().consistency())) return true;
+  return std::any_of(now.begin(), now.end(), [](const SetPart& part) {
+    return part.done.ok() && HasSteps(part.done->settings().consistency());
+  });
+}
+
+// What a table is by now, and is to be.
+struct Planned {
+  std::string table;
+  v1::TableSpec now;
+};
+
+// What speaks against another order of steps, before anything is changed: a ps that does not answer, a table that would
+// refuse it, and one of the same model that is not meant.
+absl::Status CheckSteps(const v1::SetTableRequest& request, const std::vector<Planned>& meant,
+                        const std::vector<Planned>& others) {
+  const bool sync = request.settings().consistency().has_sync();
+  const auto sets_guard = [&] {
+    return std::any_of(request.fields().begin(), request.fields().end(),
+                       [](const std::string& field) { return absl::StartsWith(field, "guard"); });
+  };
+  for (const Planned& table : meant) {
+    const v1::TableSpec& after = sets_guard() ? request.settings() : table.now;
+    if (!sync || after.guard().norm_max_factor() <= 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "table `", table.table, "` has a guard, which may refuse a batch that a synchronous step then waits for: set ",
+        "guard.norm_max_factor=0 too; nothing was changed"));
+  }
+  for (const Planned& other : others) {
+    for (const Planned& table : meant) {
+      if (other.now.model().SerializeAsString() != table.now.model().SerializeAsString()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table `", other.table, "` is of the same model as `", table.table, "`, and all tables of a model have the ",
+          "same steps: name it too, or say --all-tables; nothing was changed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The tables that are meant, and the assignments.
+struct Meant {
+  std::vector<std::string> tables;
+  std::vector<std::string> assignments;
+};
+
+absl::StatusOr<Meant> MeantBy(const SetOptions& options) {
+  Meant meant{{}, options.assignments};
+  if (!options.all_tables) {
+    meant.tables = absl::StrSplit(options.table, ',', absl::SkipEmpty());
+    if (!meant.tables.empty()) return meant;
+    return absl::InvalidArgumentError("which table? Name one (psctl tables lists them), or say --all-tables");
+  }
+  if (absl::StrContains(options.table, '=')) {
+    meant.assignments.insert(meant.assignments.begin(), options.table);
+  } else if (!options.table.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--all-tables means `", options.table, "` too: name it, or not"));
+  }
+  return meant;
+}
+
+absl::StatusOr<std::vector<std::string>> AllTables(const SetOptions& options) {
+  struct Part {
+    uint32_t server = 0;
+    std::string address;
+    absl::StatusOr<v1::StatusResponse> done;
+  };
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<Part> parts,
+                             AskServers<Part>(options.address, options.timeout_ms, [&](const std::string& server) {
+                               return FetchStatus(server, options.timeout_ms);
+                             }));
+  std::set<std::string> names;
+  for (const Part& part : parts) {
+    LODESTONE_RETURN_IF_ERROR(part.done.status());
+    for (const v1::TableStatus& table : part.done->tables()) names.insert(table.name());
+  }
+  if (names.empty()) return absl::NotFoundError("there are no tables yet");
+  return std::vector<std::string>(names.begin(), names.end());
 }
 
 // The settings as YAML, without what only the ps and the model description are concerned with.
@@ -95,7 +201,7 @@ void PrintText(const std::vector<SetPart>& parts, bool changes) {
   }
 }
 
-std::string ToJson(const SetOptions& options, const std::vector<SetPart>& parts) {
+nlohmann::ordered_json ToJson(const std::string& table, const std::vector<SetPart>& parts) {
   nlohmann::ordered_json servers = nlohmann::ordered_json::array();
   for (const SetPart& part : parts) {
     nlohmann::ordered_json server = {{"server", part.server}, {"address", part.address}};
@@ -109,7 +215,7 @@ std::string ToJson(const SetOptions& options, const std::vector<SetPart>& parts)
     }
     servers.push_back(std::move(server));
   }
-  return IndentedJson(nlohmann::ordered_json{{"table", options.table}, {"servers", std::move(servers)}});
+  return nlohmann::ordered_json{{"table", table}, {"servers", std::move(servers)}};
 }
 
 // Says what went wrong, and returns the exit code.
@@ -128,13 +234,79 @@ int Judge(const std::vector<SetPart>& parts, bool changes) {
   return kExitFailed;
 }
 
+bool HasFailed(const std::vector<SetPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [](const SetPart& part) { return !part.done.ok(); });
+}
+
+// As SetOnCluster, again until all ps have done it: of a ps that is away, or that answers late, nothing may be left to
+// be done when training goes on. The pause is sure to last for each attempt, which first asks who the ps are.
+absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, const v1::SetTableRequest& request,
+                                                    HeldPause* pause) {
+  SetOptions attempt = options;
+  attempt.timeout_ms = std::min<int>(options.timeout_ms, HeldPause::kSureMs / 2);
+  const SteadyTime time;
+  const int64_t until_ms = time.NowMs() + options.timeout_ms;
+  while (true) {
+    LODESTONE_RETURN_IF_ERROR(pause->StillRests(options.timeout_ms));
+    absl::StatusOr<std::vector<SetPart>> parts = SetOnCluster(attempt, request);
+    const bool refused = parts.ok() && std::any_of(parts->begin(), parts->end(), [](const SetPart& part) {
+                           return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status());
+                         });
+    if ((parts.ok() && !HasFailed(*parts)) || refused || time.NowMs() >= until_ms) return parts;
+    if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
+  }
+}
+
+// Sets one table after another, and says what came of it. With `pause` no worker trains meanwhile.
+int SetTables(const SetOptions& options, const std::vector<std::string>& tables, v1::SetTableRequest request,
+              HeldPause* pause) {
+  const bool changes = request.fields_size() > 0 || request.released_size() > 0;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  int code = kExitDone;
+  request.set_at_rest(pause != nullptr);
+  for (const std::string& table : tables) {
+    request.set_table(table);
+    const auto parts = pause == nullptr ? SetOnCluster(options, request) : SetWhileAtRest(options, request, pause);
+    if (!parts.ok()) return Fail(kSet, parts.status());
+    if (options.json) {
+      all.push_back(ToJson(table, *parts));
+    } else {
+      if (tables.size() > 1) std::printf("%stable %s\n", &table == tables.data() ? "" : "\n", Printable(table).c_str());
+      PrintText(*parts, changes);
+    }
+    code = std::max(code, Judge(*parts, changes));
+  }
+  if (options.json) {
+    std::fputs(IndentedJson(tables.size() == 1 ? all[0] : nlohmann::ordered_json{{"tables", std::move(all)}}).c_str(),
+               stdout);
+  }
+  return code;
+}
+
+// The same with a pause of training around it.
+int SetAtRest(const SetOptions& options, const std::vector<std::string>& tables, const v1::SetTableRequest& request) {
+  const SteadyTime time;
+  HeldPause pause(options.address, options.timeout_ms);
+  if (const absl::Status rests = pause.AwaitRest(options.timeout_ms); !rests.ok()) return Fail(kSet, rests);
+  const int64_t began_ms = time.NowMs();
+  const int code = SetTables(options, tables, request, &pause);
+  const absl::Status ended = pause.End();
+  const double seconds = static_cast<double>(time.NowMs() - began_ms) / 1000;
+  if (!ended.ok()) {
+    Complain(kSet, absl::StrCat("the end of the pause was not confirmed, and it ends by itself: ", ended.message()));
+    return std::max(code, kExitFailed);
+  }
+  if (!options.json) std::printf("workers that train paused for it, for %.2f s\n", seconds);
+  return code;
+}
+
 }  // namespace
 
 absl::StatusOr<v1::SetTableRequest> MakeSetRequest(const SetOptions& options) {
+  LODESTONE_ASSIGN_OR_RETURN(const Meant meant, MeantBy(options));
   v1::SetTableRequest request;
-  request.set_table(options.table);
   YamlReader reader(request.mutable_settings());
-  for (const std::string& assignment : options.assignments) {
+  for (const std::string& assignment : meant.assignments) {
     reader.Set(assignment);
     request.add_fields(assignment.substr(0, assignment.find('=')));
   }
@@ -151,27 +323,57 @@ int RunSet(const SetOptions& options) {
   }
   const absl::StatusOr<v1::SetTableRequest> request = MakeSetRequest(options);
   if (!request.ok()) return FailUsage(kSet, request.status().message());
-  const bool changes = !options.assignments.empty() || !options.released.empty();
-  if (changes) {
-    if (const absl::Status known = CheckVersions(options); !known.ok()) return Fail(kSet, known);
+  absl::StatusOr<Meant> meant = MeantBy(options);
+  if (!meant.ok()) return FailUsage(kSet, meant.status().message());
+  if (options.all_tables) {
+    absl::StatusOr<std::vector<std::string>> all = AllTables(options);
+    if (!all.ok()) return Fail(kSet, all.status());
+    meant->tables = *std::move(all);
   }
-  const auto parts = SetOnCluster(options, *request);
-  if (!parts.ok()) return Fail(kSet, parts.status());
-  if (options.json) {
-    std::fputs(ToJson(options, *parts).c_str(), stdout);
-  } else {
-    PrintText(*parts, changes);
+  if (request->fields_size() == 0 && request->released_size() == 0) {
+    return SetTables(options, meant->tables, *request, nullptr);
   }
-  return Judge(*parts, changes);
+  bool pauses = false;
+  std::vector<SetPart> failing;
+  std::vector<Planned> tables;
+  for (const std::string& table : meant->tables) {
+    const auto parts = Ask(options, table);
+    if (!parts.ok()) return Fail(kSet, parts.status());
+    if (const absl::Status known = CheckVersions(*parts); !known.ok()) return Fail(kSet, known);
+    pauses = pauses || ChangesSteps(*request, *parts);
+    tables.push_back({table, NewestOf(*parts)});
+    if (HasFailed(*parts) && failing.empty()) failing = *parts;
+  }
+  if (!pauses) return SetTables(options, meant->tables, *request, nullptr);
+  if (!failing.empty()) return Judge(failing, /*changes=*/false);
+  std::vector<Planned> others;
+  if (!options.all_tables) {
+    const absl::StatusOr<std::vector<std::string>> all = AllTables(options);
+    if (!all.ok()) return Fail(kSet, all.status());
+    for (const std::string& table : *all) {
+      if (std::find(meant->tables.begin(), meant->tables.end(), table) != meant->tables.end()) continue;
+      const auto parts = Ask(options, table);
+      if (!parts.ok()) return Fail(kSet, parts.status());
+      others.push_back({table, NewestOf(*parts)});
+    }
+  }
+  if (const absl::Status may = CheckSteps(*request, tables, others); !may.ok()) return Fail(kSet, may);
+  return SetAtRest(options, meant->tables, *request);
 }
 
 const Verb kSetVerb = {
     kSet, "Changes settings of a table while it is trained, or prints them: its learning rate, consistency, guard, …",
     "  psctl set embedding optimizer.learning_rate=0.01       a lower learning rate while training goes on\n"
-    "  psctl set embedding                                    prints the settings of table embedding\n",
+    "  psctl set embedding                                    prints the settings of table embedding\n"
+    "  psctl set --all-tables 'consistency={sync: {batches: 4}}'  synchronous steps from now on\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<SetOptions>();
-      command->add_option("TABLE", options->table, "Its name; psctl tables lists them")->required();
+      command->add_option("TABLE", options->table, "Its name; several with commas; psctl tables lists them");
+      command->add_flag(
+          "--all-tables", options->all_tables,
+          "All tables instead. Synchronous steps and tokens are of all tables of a model: training pauses "
+          "for a moment when they begin or end, if its workers lease their samples (train.sharing: "
+          "ranges)");
       command->add_option(
           "FIELD=VALUE", options->assignments,
           "What is set, as in the configuration of a table: optimizer.learning_rate=0.01, "

@@ -112,6 +112,16 @@ class FakeAdmin final : public v1::Admin::Service {
     response->set_changed(!request->fields().empty());
     return answer;
   }
+  grpc::Status PauseTraining(grpc::ServerContext*, const v1::PauseTrainingRequest* request,
+                             v1::PauseTrainingResponse* response) override {
+    MutexLock lock(&mu_);
+    const std::string name = absl::StrCat("pause ", request->end() ? "end" : "");
+    if (names_.empty() || names_.back() != name) names_.push_back(name);  // It is asked again and again.
+    response->set_ends_after_ms(10'000);
+    response->set_at_rest(rests);
+    if (!rests) response->add_waiting_for("worker 3 ends its steps");
+    return grpc::Status::OK;
+  }
   // What was asked of it, but for its status.
   std::vector<std::string> names() {
     MutexLock lock(&mu_);
@@ -142,6 +152,7 @@ class FakeAdmin final : public v1::Admin::Service {
   std::string coordinator;
   v1::TableSpec settings;  // What SetTable says of every table.
   v1::VerifyReplicasResponse replicas;
+  std::atomic<bool> rests{true};  // Whether workers pause.
   grpc::Status answer;
   uint32_t shards_back = 3;
 

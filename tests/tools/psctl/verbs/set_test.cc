@@ -85,6 +85,83 @@ TEST_F(SetTest, NothingIsChangedWhileAPsIsOfAnOlderVersion) {
   EXPECT_THAT(zero_.names(), ElementsAre("table: \"rows\""));
 }
 
+TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
+  zero_.status.add_tables()->set_name("rows");
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  EXPECT_THAT(Output(0), HasSubstr("workers that train paused for it, for "));
+  const auto at_rest = [](const std::vector<std::string>& names) {
+    std::vector<std::string> kinds;
+    for (const std::string& name : names) {
+      const bool keeps = name == "pause " && !kinds.empty() && kinds.back() != "asked";
+      if (!keeps) kinds.push_back(name == "table: \"rows\"" ? "asked" : name);
+    }
+    return kinds;
+  };
+  EXPECT_THAT(at_rest(zero_.names()),
+              ElementsAre("asked", "pause ",
+                          "table: \"rows\" fields: \"consistency\" settings { consistency { sync { batches: "
+                          "2 } } } at_rest: true",
+                          "pause end"));
+  EXPECT_EQ(one_.names().size(), 2u) << "it does not serve the coordinator";
+  for (FakeAdmin* each : {&zero_, &one_}) each->settings.mutable_consistency()->mutable_tokens()->set_batch(2);
+  options_.assignments = {"consistency={async: {}}"};
+  EXPECT_THAT(Output(0), HasSubstr("paused for it"));
+  for (FakeAdmin* each : {&zero_, &one_}) each->settings.clear_consistency();
+  options_.assignments = {"consistency={bounded: {}}"};
+  EXPECT_THAT(Output(0), Not(HasSubstr("paused")));
+}
+
+TEST_F(SetTest, StepsThatATableCouldNotHaveOrThatAnotherOfItsModelLacksAreRefusedBeforeAnythingPauses) {
+  for (const char* const name : {"rows", "more"}) zero_.status.add_tables()->set_name(name);
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  Output(1);
+  EXPECT_THAT(errors_, HasSubstr("table `more` is of the same model as `rows`"));
+  options_.table = "rows,more";
+  for (FakeAdmin* each : {&zero_, &one_}) each->settings.mutable_guard()->set_norm_max_factor(7);
+  Output(1);
+  EXPECT_THAT(errors_, HasSubstr("table `rows` has a guard"));
+  options_.assignments.push_back("guard={norm_max_factor: 0}");
+  one_.answer = grpc::Status(grpc::StatusCode::INTERNAL, "the disk is full");
+  Output(1);
+  EXPECT_THAT(errors_, HasSubstr("the disk is full"));
+  EXPECT_THAT(zero_.names(), Not(testing::Contains(HasSubstr("pause"))));
+  one_.answer = grpc::Status::OK;
+  EXPECT_THAT(Output(0), HasSubstr("paused for it"));
+}
+
+TEST_F(SetTest, NothingIsSetIfTrainingDoesNotPause) {
+  zero_.status.add_tables()->set_name("rows");
+  zero_.rests = false;
+  options_.timeout_ms = 1000;
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  Output(4);
+  EXPECT_THAT(errors_, HasSubstr("training has not paused within 1 s, and goes on as it was (--timeout): worker 3 ends "
+                                 "its steps"));
+  EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\""));
+  EXPECT_EQ(zero_.names().back(), "pause end");
+}
+
+TEST_F(SetTest, SeveralTablesAreSetOneAfterAnother) {
+  options_.table = "rows,more";
+  options_.assignments = {"memory_max_bytes=64MiB"};
+  EXPECT_THAT(Output(0), HasSubstr("\ntable more\n"));
+  EXPECT_EQ(zero_.names().size(), 4u);
+  options_.json = true;
+  EXPECT_EQ(nlohmann::json::parse(Output(0))["tables"][1]["table"], "more");
+  options_.json = false;
+  options_.all_tables = true;
+  Output(2);
+  EXPECT_THAT(errors_, HasSubstr("--all-tables means `rows,more` too"));
+  options_.table = "guard={norm_max_factor: 7}";  // The first that stands without a flag.
+  options_.assignments.clear();
+  Output(1);
+  EXPECT_THAT(errors_, HasSubstr("there are no tables yet"));
+  options_.all_tables = false;
+  options_.table = "";
+  Output(2);
+  EXPECT_THAT(errors_, HasSubstr("which table?"));
+}
+
 TEST_F(SetTest, AFieldThatIsNoneIsAWrongCommandLineWithTheNearestName) {
   options_.assignments = {"optimizer.lerning_rate=0.5"};
   Output(2);

@@ -1,0 +1,57 @@
+// A pause of training, which a thread of this object's keeps up for as long as it lives (Admin.PauseTraining).
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+
+namespace lodestone::psctl {
+
+class HeldPause {
+ public:
+  // Of the cluster of the ps at `address`.
+  HeldPause(std::string address, int timeout_ms);
+  // Workers go on, if End was not called.
+  ~HeldPause();
+  HeldPause(const HeldPause&) = delete;
+  HeldPause& operator=(const HeldPause&) = delete;
+
+  // Waits until no worker trains. DEADLINE_EXCEEDED, saying who does; or the coordinator's error, if it has not
+  // accepted the pause. Once it has, errors are for it to get over.
+  absl::Status AwaitRest(int64_t timeout_ms);
+  // OK if no worker trains, and none will for kSureMs, whatever becomes of this process. A coordinator that has been
+  // started again, and a worker that joins, are waited for, as AwaitRest does.
+  static constexpr int64_t kSureMs = 5'000;
+  absl::Status StillRests(int64_t timeout_ms);
+  // Workers go on. An error: the pause had ended before, or the coordinator does not answer, and it ends by itself.
+  absl::Status End();
+
+ private:
+  void Run();
+  // No worker trains, and none will for `sure_ms`.
+  bool RestsLocked(int64_t sure_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Await(int64_t timeout_ms, int64_t sure_ms);
+
+  const std::string address_;
+  const int timeout_ms_;
+  const uint64_t token_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // The coordinator has answered once.
+  bool at_rest_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t ends_ms_ ABSL_GUARDED_BY(mu_) = 0;  // The pause is sure until then.
+  std::vector<std::string> waiting_for_ ABSL_GUARDED_BY(mu_);
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace lodestone::psctl
