@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/chaos/counting_workers.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/cluster/psctl_run.h"
 #include "tools/psctl/local/child_process.h"
@@ -357,6 +359,74 @@ TEST_F(ConsistencyRun, AnOperatorBoundsStalenessAndLiftsTheBoundWhileWorkersTrai
   for (const auto& worker : workers_) worker->Signal(SIGTERM);
   while (!workers_.empty()) Pump();
   EXPECT_EQ(ended_.size(), 3u);
+}
+
+// Each sample adds to a weight of its own (CountingWorkers), so that what was trained can be counted.
+TEST_F(ConsistencyRun, AnOperatorHasStepsBeginAndEndWhileWorkersTrainDieAndJoinAndEverySampleIsTrainedOnce) {
+  constexpr uint32_t kEpochs = 150;
+  StartServers("orders", "");
+  chaos::CountingWorkers training(
+      cluster_.get(), {.worker_binary = ProgramOf("worker/worker"), .folder = folder_, .epochs = kEpochs, .sets = {}});
+  const auto pump = [&] {
+    cluster_->Pump(10);
+    for (const chaos::CountingWorkers::End& end : training.Pump()) ended_.push_back(end.exit_code);
+  };
+  const auto train_for = [&](uint64_t batches) {
+    const uint64_t until = chaos::CountingWorkers::Done(training.State()) + batches;
+    while (chaos::CountingWorkers::Done(training.State()) < until && !training.running().empty()) pump();
+  };
+  const auto signal_first = [&](int signal) {
+    ASSERT_FALSE(training.running().empty());
+    training.running().front()->Signal(signal);
+  };
+  const auto set = [&](const std::string& value) {
+    PsctlRun run({"set", "--all-tables", value, "--address", cluster_->config().coordinator().address()});
+    EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+    EXPECT_THAT(run.output(), testing::HasSubstr("workers that train paused for it"));
+    std::printf("%s: %s\n", value.c_str(), run.output().substr(run.output().rfind("workers that")).c_str());
+  };
+  // Of steps of one batch one worker may take all.
+  const auto one_is = [&](const std::string& kind) {
+    const auto status = cluster_->StatusOf(0, /*timeout_ms=*/2000);
+    if (!status.ok()) return false;
+    const auto& all = status->cluster().workers();
+    return std::any_of(all.begin(), all.end(), [&](const v1::MemberStatus& worker) {
+      return worker.alive() && worker.progress().consistency().kind() == kind;
+    });
+  };
+  ASSERT_TRUE(training.Start().ok() && training.Start().ok());
+  train_for(100);
+  // One batch a step: so each sample counts as much as without steps.
+  set("consistency={sync: {batches: 1}}");
+  while (!one_is("sync, steps of 1 batches")) pump();
+  train_for(100);
+  ASSERT_TRUE(training.Start().ok());  // Whose configuration says nothing of that.
+  train_for(100);
+  signal_first(SIGKILL);
+  set("consistency={tokens: {batch: 1, staleness: 1000}}");  // None is too old.
+  while (!one_is("tokens, steps of 1 gradients, staleness 1000")) pump();
+  train_for(200);
+  signal_first(SIGTERM);
+  ASSERT_TRUE(training.Start().ok());
+  set("consistency={async: {}}");
+  train_for(200);
+  set("consistency={sync: {batches: 1}}");
+  signal_first(SIGKILL);
+  KillServer(1);
+  ASSERT_TRUE(training.Start().ok());
+  train_for(100);
+  set("consistency={bounded: {staleness: 2}}");
+  train_for(100);
+  std::printf("%llu of %llu batches when the order was set last\n",
+              static_cast<unsigned long long>(chaos::CountingWorkers::Done(training.State())),
+              static_cast<unsigned long long>(kEpochs * chaos::CountingWorkers::kBatchesPerEpoch));
+  while (!training.running().empty()) pump();
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 143, -1, 0, 0)) << "killed, asked to stop, killed";
+  EXPECT_TRUE(training.State().over());
+  const auto counts = training.Counts(/*times_max=*/2 * kEpochs + 3);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_THAT(*counts, testing::ElementsAre(testing::Pair(kEpochs, chaos::CountingWorkers::kSamples)));
+  if (HasFailure()) std::cout << std::ifstream(absl::StrCat(folder_, "/workers.log")).rdbuf();
 }
 
 TEST_F(ConsistencyRun, TokensTrainToTheEnd) {
