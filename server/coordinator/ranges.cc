@@ -62,6 +62,15 @@ absl::Status CheckRequest(const v1::LeaseRangesRequest& request) {
   return absl::OkStatus();
 }
 
+// Whether the tables count their steps from 0 again though the order is what it was: it was another one in between, and
+// no worker followed that. `done`: the steps that were done by the tables' former count; `orders`: by how much
+// LeaseRangesRequest.orders has grown since. The last one may not be applied yet where nothing was set in a pause;
+// where that was so twice, right after the first step, it is wrong: nothing tells the two apart then.
+bool CountAnew(uint64_t done, uint64_t orders, const v1::LeaseRangesRequest& request) {
+  constexpr uint64_t kOnePause = 2;
+  return request.steps() + 1 < done || (request.steps() < done && done == 1 && orders > kOnePause);
+}
+
 bool Has(const v1::LeaseRangesRequest& request, Incarnation range) {
   return std::any_of(request.held().begin(), request.held().end(),
                      [range](const auto& held) { return held.incarnation() == range; });
@@ -130,7 +139,9 @@ absl::Status Ranges::Follow(const v1::LeaseRangesRequest& request) {
   const Incarnation asker = request.incarnation();
   const bool changed = state_.has_plan() && state_.plan_orders() != pause_->orders();
   if (changed) ++changes_;
-  if (state_.has_plan() && SamePlan(state_.plan(), plan)) {
+  const bool counts_anew =
+      changed && HasSteps() && CountAnew(steps_.steps(), pause_->orders() - state_.plan_orders(), request);
+  if (state_.has_plan() && SamePlan(state_.plan(), plan) && !counts_anew) {
     state_.set_plan_orders(pause_->orders());
     state_.mutable_plan()->set_step_backup(plan.step_backup());
     return absl::OkStatus();

@@ -289,6 +289,17 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     spec.set_revision(NextSetRevision(table.spec().revision()));
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, request.at_rest()));
   }
+  if (request.at_rest() && !response.changed() && closer_ != nullptr) {
+    // So that the steps that shards tell are all that were brought.
+    absl::Status applied;
+    for (const ShardId shard : shards_->owned()) {
+      shards_->Run(shard, [&](Shard* one) {
+        if (!shards_->Owns(shard)) return;
+        applied.Update(closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()));
+      });
+    }
+    LODESTONE_RETURN_IF_ERROR(applied);
+  }
   *response.mutable_settings() = table.spec();
   return response;
 }
