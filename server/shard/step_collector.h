@@ -98,7 +98,8 @@ class StepCollector {
   std::optional<uint64_t> due_ms() const;
   // Whether it has what it needs at least, so that an update of its own can apply it.
   bool may_close() const { return in_step_ > 0 && in_step_ >= quorum(); }
-  // Whether anything waits that can be applied as it is, where steps are to end for good.
+  // Contributions wait, and none of a later step: Close may apply them, without a quorum, when the table ceases to have
+  // steps.
   bool may_end() const { return !pending_.empty() && ahead_ == 0; }
   // Ends the step that is collected, and returns its gradient. REQUIRES: Closes(), may_close() or may_end().
   StepGradient Close(uint64_t now_ms);

@@ -367,8 +367,8 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec,
   std::optional<StepsHeld> held;
   if (!GoesOn(table.spec().consistency(), spec.consistency())) {
     held.emplace(entry.table.get());
-    for (const ShardId shard : owned) {
-      if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
+    if (!at_rest) {
+      for (const ShardId shard : owned) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
     }
   }
   // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes

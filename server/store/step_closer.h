@@ -42,7 +42,7 @@ class StepCloser {
   // log's error if it cannot be written now.
   absl::Status Release(Shard* shard, TableId table, uint64_t steps);
 
-  // Applies what waits of a table's steps as it is, because they are to end for good. Likewise.
+  // The end of a table's steps: applies the contributions that wait, without a quorum. Threads and errors as Release's.
   absl::Status EndSteps(Shard* shard, TableId table);
 
   // About once a second: applies what is due where no timer was set, because the shard came from a log or another ps,

@@ -382,7 +382,7 @@ class RandomOrdersTest : public TrainingPauseTest {
     // (CountAnew in ranges.cc) where one step was done.
     if (Draw(5) > 0 || !set_) {
       const auto before = std::exchange(order_, static_cast<uint32_t>(Draw(4)));
-      if (order_ != before) ++generation_;  // The tables count anew.
+      if (order_ != before) ++generation_;  // The tables' steps begin at 0 again.
       set_last_ = set_ = true;
       ++changes_;
     }

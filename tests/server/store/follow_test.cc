@@ -321,7 +321,7 @@ TEST_F(StepsFollowingTest, AStepIsAppliedWhereTheLogSaysSo) {
   store_->shards().Run(kShard, [&](Shard* shard) { EXPECT_EQ(shard->steps().Of(table_)->steps(), 1u); });
 }
 
-// As where an operator has them end for good.
+// The record of an owner whose table has ceased to have steps.
 TEST_F(StepsFollowingTest, AStepThatLacksABatchIsAppliedWhereItsOwnerHas) {
   AdoptWithSteps();
   ExpectApplied(Contribution(1, 0, 1));
