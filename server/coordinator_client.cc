@@ -27,6 +27,7 @@ CoordinatorClient::CoordinatorClient(Options options, std::unique_ptr<Coordinato
                   [this](v1::JoinRequest* request) {
                     if (options_.shared && options_.shared()) request->mutable_data()->set_shared(true);
                   },
+              .on_joined = options_.on_joined,
               .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { OnHeartbeatAnswered(response); },
               .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
               .on_first_route = std::move(on_route),

@@ -52,6 +52,8 @@ class CoordinatorClient {
     // The whole copies that this ps holds of shards that it does not own, for a coordinator that wants to know. As
     // `progress`; may be null.
     std::function<std::vector<v1::ShardCopy>()> copies;
+    // Runs on the member's thread when the ps has joined; may be null.
+    std::function<void(const v1::JoinResponse&)> on_joined;
     // Runs on the member's thread with every answer to a heartbeat; may be null.
     std::function<void(const v1::HeartbeatResponse&)> on_heartbeat;
     // Runs on the member's thread with workers that have left or died. Must not take long; may be null.

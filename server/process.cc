@@ -261,6 +261,7 @@ void ServerProcess::StartMember() {
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();
+  options.on_joined = [this](const v1::JoinResponse& response) { store_.NoteOrders(response.orders()); };
   options.on_heartbeat = [this](const v1::HeartbeatResponse& response) { OnHeartbeat(response); };
   options.on_change = [this](const ShardMap& map) { OnMap(map); };
   if (replication_ != nullptr) options.copies = [this] { return replication_->Copies(); };

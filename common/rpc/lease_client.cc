@@ -311,6 +311,7 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   next_route_ms_ = 0;
   LODESTONE_LOG(INFO, "lease", "joined coordinator={} index={} incarnation={} lease_ms={}", coordinator_address(),
                 response.index(), response.incarnation(), response.lease_ms());
+  if (delegate_.on_joined) delegate_.on_joined(response);
   return absl::OkStatus();
 }
 

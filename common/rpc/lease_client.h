@@ -51,12 +51,14 @@ class LeaseClient {
     bool shows_life = false;             // By a LifeSocket, so that its death is noticed before its lease ends.
     std::string without_lease;           // What the process does while the lease cannot be renewed, for wait().
   };
-  // What a process adds to the protocol. None may be null but fill_join, and on_lost where
+  // What a process adds to the protocol. None may be null but fill_join, on_joined, and on_lost where
   // Options::joins_again.
   struct Delegate {
     std::function<void(bool leaving, v1::HeartbeatRequest*)> fill_heartbeat;
     // What a Join says that may have changed since the one before. Null: nothing.
     std::function<void(v1::JoinRequest*)> fill_join = nullptr;
+    // The process has joined. Null: nothing.
+    std::function<void(const v1::JoinResponse&)> on_joined = nullptr;
     // The newest heartbeat that was filled has been answered.
     std::function<void(const v1::HeartbeatResponse&)> on_heartbeat_answered;
     // Whether a map is one for this process. Retryable errors are waited out; FAILED_PRECONDITION loses the lease of a

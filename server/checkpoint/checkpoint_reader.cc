@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
+#include "server/table/table.h"
 
 namespace lodestone::server {
 
@@ -108,13 +109,15 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
         if (each.manifest->tables_known()) LODESTONE_RETURN_IF_ERROR(Annotate(CheckKnown(spec), each.path));
         if (lineage_of.try_emplace(spec.name(), lineage).first->second != lineage) continue;
         const auto [known, inserted] = tables.try_emplace({spec.name(), spec.revision()}, Known{&spec, &each});
-        // Settings that came later may differ for a while: workers may bring several at a time.
-        if (inserted || spec.revision() > 0) continue;
-        const std::string differences = Differences(*known->second.spec, spec);
-        if (differences.empty()) continue;
+        if (inserted) continue;
+        // Settings may differ for a while: workers may bring several at a time.
+        LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Table> table,
+                                   Table::Create(*known->second.spec, each.manifest->seed(), each.manifest->shards()));
+        const bool same_rows = Differences(known->second.spec->initializer(), spec.initializer()).empty();
+        if (same_rows && table->OtherTable(spec).empty()) continue;
         return absl::FailedPreconditionError(absl::StrCat("table `", spec.name(), "` is not the same in ",
                                                           known->second.found->path, " and ", each.path, ": ",
-                                                          differences));
+                                                          Differences(*known->second.spec, spec)));
       }
     }
   }

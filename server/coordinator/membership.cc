@@ -76,6 +76,7 @@ v1::JoinResponse Membership::AnswerTo(const MemberPlace& place) const {
   response.set_index(place.index);
   response.set_incarnation(place.incarnation);
   response.set_lease_ms(members_.LeaseMsOf(place));
+  if (place.role == v1::ROLE_SERVER) response.set_orders(pause_.orders());
   return response;
 }
 

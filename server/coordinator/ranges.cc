@@ -192,16 +192,12 @@ void Ranges::EndOpen() {
     if (!HasSteps()) members_->EndIncarnation(range.incarnation());
   }
   state_.clear_open();
-  unsure_.clear();
 }
 
 void Ranges::Restore(const v1::RangeState& state) {
   state_ = state;
   // A pause that was complete was saved as such.
   steps_unsure_ = HasSteps() && !state_.over() && !Complete() && !pause_->was_at_rest();
-  for (const v1::RangeLease& range : state_.open()) {
-    if (range.holder() != 0) unsure_.insert(range.incarnation());
-  }
 }
 
 void Ranges::Begin(const v1::RangePlan& plan, uint64_t steps) {
@@ -238,7 +234,7 @@ void Ranges::TakeProgress(const v1::LeaseRangesRequest& request) {
     if (!HasSteps() && (done > at->done() || gives_back)) ++changes_;
     at->set_done(std::max(done, at->done()));
     if (held.given_back() && HasSteps()) steps_.GiveBack(*at, request.incarnation());
-    if (gives_back) at->set_holder(unsure_.contains(at->incarnation()) ? at->incarnation() : 0);
+    if (gives_back) at->set_holder(0);
     if (at->done() < at->batches()) continue;
     if (HasSteps()) {
       steps_.NoteDone(*at, time_->NowMs());
@@ -246,7 +242,6 @@ void Ranges::TakeProgress(const v1::LeaseRangesRequest& request) {
       members_->EndIncarnation(at->incarnation());
     }
     state_.set_batches_closed(state_.batches_closed() + at->batches());
-    unsure_.erase(at->incarnation());
     state_.mutable_open()->erase(at);
   }
 }
@@ -270,7 +265,7 @@ const v1::RangeLease* Ranges::Choose(const v1::LeaseRangesRequest& request) {
     if (free == nullptr || range.first_batch() < free->first_batch()) free = &range;
   }
   if (free == nullptr) return BeginRange(request.incarnation());
-  if (IsAbandoned(*free)) unsure_.insert(free->incarnation());
+  if (IsAbandoned(*free)) free->set_unsure(true);
   free->set_holder(request.incarnation());
   state_.set_leased_again(state_.leased_again() + 1);
   ++changes_;
@@ -303,8 +298,7 @@ bool Ranges::MustEnd(const v1::LeaseRangesRequest& request) const {
     return request.paused() && (steps_unsure_ ? !may_ask : steps_.HasBegun());
   }
   return std::any_of(state_.open().begin(), state_.open().end(), [&](const v1::RangeLease& range) {
-    return request.paused() ? IsAbandoned(range)
-                            : range.holder() == request.incarnation() && unsure_.contains(range.incarnation());
+    return request.paused() ? IsAbandoned(range) : range.holder() == request.incarnation() && range.unsure();
   });
 }
 
@@ -314,7 +308,7 @@ std::vector<std::string> Ranges::Unfinished() const {
   if (Lives(evaluator_)) lines.push_back(absl::StrCat(members_->NameOf(evaluator_), " evaluates"));
   if (steps_unsure_) lines.push_back("a worker is to ask all shards how far the steps have come");
   for (const v1::RangeLease& range : state_.open()) {
-    if (!HasSteps() && range.holder() == 0) continue;
+    if (!HasSteps() && range.holder() == 0 && !range.unsure()) continue;
     lines.push_back(absl::StrCat("batches ", range.first_batch() + range.done(), " to ",
                                  range.first_batch() + range.batches() - 1, " are to be ended: ",
                                  Lives(range.holder())

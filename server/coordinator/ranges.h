@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/time_source.h"
@@ -84,7 +83,9 @@ class Ranges {
   // While training pauses: there is something that the sender has to go on with, or to come back for.
   bool MustEnd(const v1::LeaseRangesRequest& request) const;
   // No live worker has it, and how far it was pushed is not known for sure: one that had it has died.
-  bool IsAbandoned(const v1::RangeLease& range) const { return range.holder() != 0 && !Lives(range.holder()); }
+  bool IsAbandoned(const v1::RangeLease& range) const {
+    return !Lives(range.holder()) && (range.holder() != 0 || range.unsure());
+  }
   bool HasSteps() const { return state_.plan().step_batches() > 0; }
   bool Complete() const { return BatchesToBegin(state_) == 0 && state_.open().empty(); }
   bool Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
@@ -109,10 +110,6 @@ class Ranges {
   // The steps of a run that goes on from an earlier life of the coordinator: how far they had come is not known before
   // a worker that has paused has asked all shards, because not every step is saved.
   bool steps_unsure_ = false;
-  // Open ranges that a worker had which died, or may have in an earlier life of the coordinator: more of them may be
-  // pushed than is known. If one that has such a range gives it back, its holder becomes the range itself: it is
-  // abandoned still.
-  absl::flat_hash_set<Incarnation> unsure_;
   // The workers that have asked since this life of the coordinator began, and whether each takes no further range.
   absl::flat_hash_map<Incarnation, bool> finished_;
   // The run was broken off, and what it came to was evaluated: it is over for those that took part.

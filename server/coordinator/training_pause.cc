@@ -52,6 +52,7 @@ absl::StatusOr<v1::PauseTrainingResponse> TrainingPause::Pause(const v1::PauseTr
     state_.set_orders(state_.orders() + 1);
     ++changes_;
   }
+  if (waits.empty()) response.set_orders(orders());
   response.mutable_waiting_for()->Assign(waits.begin(), waits.end());
   return response;
 }

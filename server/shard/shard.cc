@@ -187,19 +187,20 @@ absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequ
   return Annotate(evictions->Finish(), what);
 }
 
-absl::Status Shard::ReplayCloseStep(Version logged, TableId table, uint64_t step, uint64_t now_ms,
+absl::Status Shard::ReplayCloseStep(Version logged, const AppliedStep& closed, bool ends_steps, uint64_t now_ms,
                                     Evictions* evictions) {
   rollback_.Drop();
   LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
   const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
-  const StepCollector* const collector = steps_.Of(table);
-  if (collector == nullptr || collector->steps() != step || !(collector->may_close() || collector->may_end())) {
+  const StepCollector* const collector = steps_.Of(closed.table);
+  if (collector == nullptr || collector->steps() != closed.step ||
+      !(collector->may_close() || (ends_steps && collector->may_end()))) {
     return absl::DataLossError(absl::StrCat(
-        what, ": step ", step, " of table id ", table, " was applied, and here ",
+        what, ": step ", closed.step, " of table id ", closed.table, " was applied, and here ",
         collector == nullptr ? "the table has no steps"
                              : absl::StrCat("step ", collector->steps(), " is collected, ", collector->Progress())));
   }
-  CloseStep(table, now_ms, evictions);
+  CloseStep(closed.table, now_ms, evictions);
   return Annotate(evictions->Finish(), what);
 }
 

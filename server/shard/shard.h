@@ -106,7 +106,7 @@ class Shard {
   // The tables' steps, to look at.
   const ShardSteps& steps() const { return steps_; }
   // Applies the step that a table collects, as an update of its own, and returns which that was. REQUIRES: its
-  // collector's may_close().
+  // collector's may_close() or may_end().
   uint64_t CloseStep(TableId table, uint64_t now_ms, Evictions* evictions = nullptr);
 
   // Copies rows to dst and returns the version they are of.
@@ -134,7 +134,9 @@ class Shard {
   // was logged; the shard is of no use then.
   absl::Status ReplayPush(Version version, Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                           uint64_t now_ms, Evictions* evictions, const v1::Contribution* contribution = nullptr);
-  absl::Status ReplayCloseStep(Version version, TableId table, uint64_t step, uint64_t now_ms, Evictions* evictions);
+  // `ends_steps`: steps ended with it (ClosedStep), so that may_end() is enough.
+  absl::Status ReplayCloseStep(Version version, const AppliedStep& closed, bool ends_steps, uint64_t now_ms,
+                               Evictions* evictions);
   absl::Status ReplayExpiry(Version version, std::span<const EvictedKeys> evicted);
   // Gives the shard's part of a table other settings, as one update; and the same as it was logged. REQUIRES: `table`
   // is here, and `settings` are its (Table::Keep).

@@ -99,7 +99,7 @@ absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSp
   return absl::FailedPreconditionError(absl::StrCat("the consistency of table `", from.name(),
                                                     "` is sync or tokens, or would be, by which workers take ",
                                                     "their samples: they have to pause for that (Admin.PauseTraining, "
-                                                    "SetTableRequest.at_rest), as psctl set of this ",
+                                                    "SetTableRequest.orders), as psctl set of this ",
                                                     "version has them do"));
 }
 
@@ -275,6 +275,7 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
   const Table& table = *found->second->table;
   LODESTONE_RETURN_IF_ERROR(CheckReleased(table.spec(), request));
   LODESTONE_ASSIGN_OR_RETURN(v1::TableSpec spec, WithSettings(table.spec(), request));
+  const bool at_rest = request.orders() > 0;
   v1::SetTableResponse response;
   response.set_changed(!Differences(table.spec(), spec).empty());
   if (response.changed()) {
@@ -285,11 +286,11 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     }
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
-    if (!request.at_rest()) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
+    if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
     spec.set_revision(NextSetRevision(table.spec().revision()));
-    LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, request.at_rest()));
+    LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, at_rest));
   }
-  if (request.at_rest() && !response.changed() && closer_ != nullptr) {
+  if (at_rest && !response.changed() && closer_ != nullptr) {
     // So that the steps that shards tell are all that were brought.
     absl::Status applied;
     for (const ShardId shard : shards_->owned()) {
@@ -335,6 +336,11 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   if (origin != Origin::kAcceptedBefore) {
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
+  }
+  if (origin != Origin::kAcceptedBefore && shards_->adopted().empty()) {
+    auto described = std::make_shared<TableEntry>();
+    LODESTONE_ASSIGN_OR_RETURN(described->table, Table::Create(spec, options_.cluster_seed, shards_->size()));
+    return described;
   }
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));

@@ -112,7 +112,8 @@ absl::StatusOr<bool> Replayer::ReplayUpdate(const v1::LogRecord& record, ByteVie
     Evictions evictions(FromProto(closed.evicted()));
     absl::Status status;
     shards_->Run(record.shard(), [&](Shard* shard) {
-      status = shard->ReplayCloseStep(record.version(), closed.table(), closed.step(), record.now_ms(), &evictions);
+      status = shard->ReplayCloseStep(record.version(), {closed.table(), closed.step()}, closed.ends_steps(),
+                                      record.now_ms(), &evictions);
     });
     LODESTONE_RETURN_IF_ERROR(status);
   } else {

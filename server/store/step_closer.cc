@@ -53,11 +53,11 @@ absl::Status StepCloser::EndSteps(Shard* shard, TableId table) {
     const StepCollector* const collector = shard->steps().Of(table);
     if (collector == nullptr || !(collector->may_close() || collector->may_end())) return absl::OkStatus();
     LODESTONE_RETURN_IF_ERROR(CheckWritable());
-    Close(shard, table, static_cast<uint64_t>(time_->NowMs()));
+    Close(shard, table, static_cast<uint64_t>(time_->NowMs()), /*ends_steps=*/true);
   }
 }
 
-void StepCloser::Close(Shard* shard, TableId table, uint64_t now_ms) {
+void StepCloser::Close(Shard* shard, TableId table, uint64_t now_ms, bool ends_steps) {
   Evictions evictions;
   const uint64_t step = shard->CloseStep(table, now_ms, &evictions);
   if (log_->HasLogOrFollowers()) {
@@ -65,6 +65,7 @@ void StepCloser::Close(Shard* shard, TableId table, uint64_t now_ms) {
     v1::ClosedStep& closed = *records[0].message.mutable_closed();
     closed.set_table(table);
     closed.set_step(step);
+    closed.set_ends_steps(ends_steps);
     for (const EvictedKeys& group : evictions.groups()) *closed.add_evicted() = ToProto(group);
     log_->AppendUnawaited(shard, now_ms, std::move(records));
   }

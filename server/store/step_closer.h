@@ -52,7 +52,8 @@ class StepCloser {
   void Stop() { stopped_.store(true); }
 
  private:
-  void Close(Shard* shard, TableId table, uint64_t now_ms);
+  // `ends_steps`: ClosedStep.ends_steps.
+  void Close(Shard* shard, TableId table, uint64_t now_ms, bool ends_steps = false);
   // On the shard's executor: applies what is due, and sees to what will be.
   void CloseDue(ShardId shard);
   void Schedule(const Shard& shard);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/base/status.h"
 #include "server/store/table_entry.h"
 
@@ -91,7 +92,9 @@ absl::Status Store::OpenSession(const v1::EnsureTablesRequest& request) {
 }
 
 void Store::EnsureTables(v1::EnsureTablesRequest request, EnsureDone done) {
-  if (absl::Status status = OpenSession(request); !status.ok()) return done(std::move(status));
+  absl::Status opened = OpenSession(request);
+  if (opened.ok() && request.worker_incarnation() != 0) opened = order_fence_.Follow(request.orders());
+  if (!opened.ok()) return done(std::move(opened));
   auto then = [this, request, done = std::move(done)](const absl::Status& logged) {
     if (!logged.ok()) return done(logged);
     auto found = FindTables(request);
@@ -114,9 +117,18 @@ void Store::SetTable(v1::SetTableRequest request, SetTableDone done) {
   if (absl::Status status = gate_.CheckReady(); !status.ok()) return done(std::move(status));
   const bool taken = SubmitToThread([this, request = std::move(request), done] {
     if (ending()) return done(absl::UnavailableError("this ps ends"));
-    done(tables_.Set(request));
+    done(SetInTime(request));
   });
   if (!taken) done(absl::UnavailableError("this ps ends"));
+}
+
+absl::StatusOr<v1::SetTableResponse> Store::SetInTime(const v1::SetTableRequest& request) {
+  if (request.orders() == 0) return tables_.Set(request);
+  LODESTONE_RETURN_IF_ERROR(order_fence_.BeginChange(request.orders()));
+  const absl::Cleanup end = [this] { order_fence_.EndChange(); };
+  // Without a lease workers may train elsewhere, by what other ps have.
+  LODESTONE_RETURN_IF_ERROR(gate_.CheckServing());
+  return tables_.Set(request);
 }
 
 bool Store::SubmitToThread(std::function<void()> work) {

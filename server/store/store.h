@@ -25,6 +25,7 @@
 #include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/delta_path.h"
+#include "server/store/order_fence.h"
 #include "server/store/pull_path.h"
 #include "server/store/push_path.h"
 #include "server/store/replayer.h"
@@ -81,6 +82,8 @@ class Store {
   // makes tables, one request after the other. UNAVAILABLE for what waits there when the store is destroyed.
   using EnsureDone = std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)>;
   void EnsureTables(v1::EnsureTablesRequest request, EnsureDone done);
+  // The coordinator counts so many changes of the order of steps (JoinResponse.orders).
+  void NoteOrders(uint64_t orders) { order_fence_.Note(orders); }
   // Admin.SetTable. Does not block; `done` runs on a thread of the store's, or within the call.
   using SetTableDone = std::function<void(absl::StatusOr<v1::SetTableResponse>)>;
   void SetTable(v1::SetTableRequest request, SetTableDone done);
@@ -106,6 +109,8 @@ class Store {
 
  private:
   absl::Status OpenSession(const v1::EnsureTablesRequest& request);
+  // Catalog::Set, if it comes in time.
+  absl::StatusOr<v1::SetTableResponse> SetInTime(const v1::SetTableRequest& request);
   // Adds the tables that the request wants to be described.
   void Describe(const v1::EnsureTablesRequest& request, v1::EnsureTablesResponse* response) const;
   // Ensures all tables if they exist as requested; null if one does not.
@@ -119,6 +124,7 @@ class Store {
 
   // Each synchronises itself.
   ServingGate gate_;
+  OrderFence order_fence_;
   Catalog tables_;  // Outlives the shards' parts of its tables.
   ShardSet shards_;
   CommitLog log_;

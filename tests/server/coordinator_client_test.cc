@@ -39,6 +39,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     alive_ = true;
     response->set_incarnation(incarnation_);
     response->set_lease_ms(lease_ms_);
+    response->set_orders(incarnation_ - 97);
     changed_.NotifyAll();
     return grpc::Status::OK;
   }
@@ -166,6 +167,7 @@ class MemberTest : public ::testing::Test {
     options.lease_ms = lease_ms;
     options.replicas = replicas;
     options.on_change = [this](const ShardMap& map) { Note(map.epoch()); };
+    options.on_joined = [this](const v1::JoinResponse& response) { orders_.push_back(response.orders()); };
     options.progress = [] {
       v1::ServerProgress progress;
       progress.set_rows(77);
@@ -238,6 +240,7 @@ class MemberTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<CoordinatorClient> member_;
   std::vector<int64_t> lease_ends_in_change_ms_;
+  std::vector<uint64_t> orders_;  // As it was told each time that it joined.
 
  private:
   void Note(uint64_t epoch) {
@@ -309,6 +312,7 @@ TEST_F(MemberTest, WhoLostItsLeaseJoinsAgainAndIsToldTheNewestMapBeforeTheNewLea
   AwaitMaps(2);
   EXPECT_THAT(maps(), ElementsAre(1, 1)) << "though it is the same";
   EXPECT_EQ(member_->incarnation(), 102);
+  EXPECT_THAT(orders_, ElementsAre(4, 5));
   ASSERT_EQ(lease_ends_in_change_ms_.size(), 1);
   EXPECT_LE(lease_ends_in_change_ms_[0], time_.NowMs());
   coordinator_->AwaitHeartbeatsAnswered(coordinator_->heartbeats_answered() + 2);

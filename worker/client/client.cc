@@ -70,6 +70,11 @@ class ClientImpl final : public Client {
     LODESTONE_RETURN_IF_ERROR(Health());
     return table_creator_->DescribeTables(names);
   }
+  absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> DescribeByServer(
+      const std::vector<std::string>& names) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return table_creator_->DescribeByServer(names);
+  }
   absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -88,6 +93,10 @@ class ClientImpl final : public Client {
   absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
   void Unsubscribe() override;
   absl::Status Flush() override { return pusher_->Flush(); }
+  absl::Status FollowOrders(uint64_t orders) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return table_creator_->FollowOrders(orders);
+  }
   void SetPushesInFlightMax(size_t pushes) override { pusher_->SetPushesInFlightMax(pushes); }
   uint64_t SettingsChanges() const override { return pusher_->SettingsChanges(); }
   void ReportProgress(const v1::WorkerProgress& progress) override {

@@ -58,6 +58,11 @@ class Client : public ClusterReader {
                                 std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
                                 std::function<void(PushResult, ShardVersions)> done) = 0;
 
+  // Tells all servers, and those whose session is opened later, that this worker follows so many changes of the order
+  // of steps (LeaseRangesRequest.orders): no earlier pause changes it any more, so that what DescribeTables says then
+  // is the order. Blocks.
+  virtual absl::Status FollowOrders(uint64_t orders) = 0;
+
   // From now on pushes wait while so many are unacknowledged, instead of worker.pushes_in_flight_max. REQUIRES: pushes
   // > 0.
   virtual void SetPushesInFlightMax(size_t pushes) = 0;

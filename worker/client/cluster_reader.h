@@ -38,6 +38,9 @@ class ClusterReader {
 
   // Those of the tables that exist, as they are now. Makes nothing.
   virtual absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) = 0;
+  // The same as each server has them that can be asked: while settings change they may differ.
+  virtual absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> DescribeByServer(
+      const std::vector<std::string>& names) = 0;
 
   // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
   virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,

@@ -36,6 +36,11 @@ void ServerSessions::Add(const std::vector<v1::TableSpec>& specs, const std::set
   }
 }
 
+void ServerSessions::FollowOrders(uint64_t orders) {
+  MutexLock lock(&mu_);
+  request_.set_orders(orders);
+}
+
 std::shared_ptr<ServerSessions> ServerSessions::ForRange(Incarnation range) {
   auto sessions = std::make_shared<ServerSessions>(range, channels_, true);
   MutexLock lock(&mu_);

@@ -40,6 +40,9 @@ class ServerSessions : public std::enable_shared_from_this<ServerSessions> {
   // `specs` have been created at `servers`, and nowhere else.
   void Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers);
 
+  // EnsureTablesRequest.orders of sessions that are opened from now on.
+  void FollowOrders(uint64_t orders);
+
   // Those of a range of samples: at first no server knows it. Nothing that it sends changes a table's settings.
   std::shared_ptr<ServerSessions> ForRange(Incarnation range);
 

@@ -99,16 +99,10 @@ absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::v
 }
 
 absl::StatusOr<std::vector<v1::TableSpec>> TableCreator::DescribeTables(const std::vector<std::string>& names) const {
-  const std::vector<uint32_t> asked = Reachable();
-  v1::EnsureTablesRequest request;  // Of an observer: a session is opened with the tables.
-  for (const std::string& name : names) request.add_describe(name);
+  LODESTONE_ASSIGN_OR_RETURN(const auto by_server, DescribeByServer(names));
   std::map<std::string, v1::TableSpec> newest;
-  std::vector<Answer> taken = Ask(asked, request, "description of tables");
-  for (size_t i = 0; i < asked.size(); ++i) {
-    const absl::StatusOr<v1::EnsureTablesResponse> response = ResponseOf(asked[i], 0, std::move(taken[i]));
-    if (absl::IsAborted(response.status())) continue;  // It is out by now.
-    LODESTONE_RETURN_IF_ERROR(response.status());
-    for (const v1::TableSpec& spec : response->described()) {
+  for (const std::vector<v1::TableSpec>& described : by_server) {
+    for (const v1::TableSpec& spec : described) {
       const auto [known, inserted] = newest.try_emplace(spec.name(), spec);
       if (!inserted && spec.revision() > known->second.revision()) known->second = spec;
     }
@@ -116,6 +110,36 @@ absl::StatusOr<std::vector<v1::TableSpec>> TableCreator::DescribeTables(const st
   std::vector<v1::TableSpec> specs;
   for (auto& [name, spec] : newest) specs.push_back(std::move(spec));
   return specs;
+}
+
+absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> TableCreator::DescribeByServer(
+    const std::vector<std::string>& names) const {
+  const std::vector<uint32_t> asked = Reachable();
+  v1::EnsureTablesRequest request;  // Of an observer: a session is opened with the tables.
+  for (const std::string& name : names) request.add_describe(name);
+  std::vector<std::vector<v1::TableSpec>> by_server;
+  std::vector<Answer> taken = Ask(asked, request, "description of tables");
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const absl::StatusOr<v1::EnsureTablesResponse> response = ResponseOf(asked[i], 0, std::move(taken[i]));
+    if (absl::IsAborted(response.status())) continue;  // It is out by now.
+    LODESTONE_RETURN_IF_ERROR(response.status());
+    by_server.emplace_back(response->described().begin(), response->described().end());
+  }
+  return by_server;
+}
+
+absl::Status TableCreator::FollowOrders(uint64_t orders) const {
+  servers_.sessions->FollowOrders(orders);
+  const std::vector<uint32_t> asked = Reachable();
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(servers_.incarnation);
+  request.set_orders(orders);
+  std::vector<Answer> taken = Ask(asked, request, "announcement of the order that it follows");
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const absl::Status told = ResponseOf(asked[i], 0, std::move(taken[i])).status();
+    if (!absl::IsAborted(told)) LODESTONE_RETURN_IF_ERROR(told);  // Otherwise it is out by now.
+  }
+  return absl::OkStatus();
 }
 
 std::vector<uint32_t> TableCreator::Reachable() const {

@@ -29,6 +29,10 @@ class TableCreator {
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) const;
   // As Client::DescribeTables: of all servers, the specification that has changed most often.
   absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) const;
+  // As Client::DescribeByServer.
+  absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> DescribeByServer(const std::vector<std::string>& names) const;
+  // As Client::FollowOrders.
+  absl::Status FollowOrders(uint64_t orders) const;
 
  private:
   class Answers;

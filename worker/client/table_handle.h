@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/base/types.h"
 #include "common/wire/shard_map.h"
@@ -18,8 +19,15 @@ struct TableHandle {
 };
 
 // Whether the table has steps: its consistency is sync or tokens.
-inline bool HasSteps(const TableHandle& table) {
-  return table.spec.consistency().has_sync() || table.spec.consistency().has_tokens();
+inline bool HasSteps(const v1::TableSpec& table) {
+  return table.consistency().has_sync() || table.consistency().has_tokens();
+}
+inline bool HasSteps(const TableHandle& table) { return HasSteps(table.spec); }
+
+inline std::vector<v1::TableSpec> SpecsOf(const std::vector<TableHandle>& tables) {
+  std::vector<v1::TableSpec> specs;
+  for (const TableHandle& table : tables) specs.push_back(table.spec);
+  return specs;
 }
 
 // Whether the table's learning rate is divided by the delay of gradients.

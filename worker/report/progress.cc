@@ -15,6 +15,11 @@ void Progress::Enter(v1::Phase phase) {
   Report();
 }
 
+void Progress::WaitsFor(const std::string& what) {
+  progress_.set_waiting_for(what);
+  Report();
+}
+
 void Progress::StartTraining(uint64_t samples_total) {
   progress_.set_samples_total(samples_total);
   logged_ms_ = time_->NowMs();

@@ -30,6 +30,8 @@ class Progress {
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);
+  // What the worker waits for, beside what its calls do; empty: nothing. Reported at once.
+  void WaitsFor(const std::string& what);
   // The training phase begins.
   void StartTraining(uint64_t samples_total);
 

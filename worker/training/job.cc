@@ -10,7 +10,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,6 +18,7 @@
 #include "worker/model/model.h"
 #include "worker/model/step_order.h"
 #include "worker/report/progress.h"
+#include "worker/training/agreed_tables.h"
 #include "worker/training/compute.h"
 #include "worker/training/evaluator.h"
 #include "worker/training/parameters.h"
@@ -126,43 +126,8 @@ absl::Status EndRanges(const TrainingContext& context, const v1::Consistency& or
   return absl::OkStatus();
 }
 
-// The model's tables as they are to be: with the consistency that an operator holds (psctl set), which counts above the
-// configuration's.
-absl::StatusOr<std::vector<v1::TableSpec>> WithHeldConsistency(Client* client, std::vector<v1::TableSpec> tables) {
-  std::vector<std::string> names;
-  for (const v1::TableSpec& table : tables) names.push_back(table.name());
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> known, client->DescribeTables(names));
-  for (v1::TableSpec& table : tables) {
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const v1::TableSpec& one) { return one.name() == table.name(); });
-    if (found == known.end()) continue;
-    const bool holds = std::any_of(found->held().begin(), found->held().end(),
-                                   [](const std::string& path) { return absl::StartsWith(path, "consistency"); });
-    if (holds) *table.mutable_consistency() = found->consistency();
-  }
-  return tables;
-}
-
 // The order of steps that the tables' consistency comes to.
-v1::Consistency OrderOf(const std::vector<TableHandle>& tables) {
-  std::vector<v1::TableSpec> specs;
-  for (const TableHandle& table : tables) specs.push_back(table.spec);
-  return StepOrderOf(specs);
-}
-
-// FAILED_PRECONDITION: steps of some tables only, or other ones of each: what is waited for might never come.
-absl::Status CheckOneOrder(const std::vector<TableHandle>& tables) {
-  for (const TableHandle& table : tables) {
-    const v1::Consistency& first = tables.front().spec.consistency();
-    if (!HasSteps(table) && !HasSteps(tables.front())) continue;
-    if (first.SerializeAsString() == table.spec.consistency().SerializeAsString()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "tables `", tables.front().spec.name(), "` and `", table.spec.name(),
-        "` of the model have different orders of ",
-        "steps, as if psctl set had been ended in the middle: run psctl set --all-tables again, then the worker"));
-  }
-  return absl::OkStatus();
-}
+v1::Consistency OrderOf(const std::vector<TableHandle>& tables) { return StepOrderOf(SpecsOf(tables)); }
 
 // What the samples are leased by from now on. `orders`: the changes of the order of steps that this worker has
 // followed.
@@ -204,10 +169,16 @@ absl::StatusOr<std::optional<uint64_t>> PauseForOrder(const TrainingContext& con
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<uint64_t> orders, context.ranges->AwaitEndOfPause(stops));
   if (!orders.has_value()) return orders;
   LODESTONE_RETURN_IF_ERROR(context.parameters->SetSubscribed(false));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs,
-                             WithHeldConsistency(context.client, context.model->tables()));
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> handles, context.client->EnsureTables(specs));
-  std::move(handles.begin(), handles.end(), tables->begin());  // Others know them by address.
+  LODESTONE_RETURN_IF_ERROR(context.client->FollowOrders(*orders));
+  LODESTONE_ASSIGN_OR_RETURN(
+      std::optional<std::vector<TableHandle>> handles,
+      EnsureAgreedTables(context.client, context.model->tables(),
+                         {.timeout_ms = context.config->worker().retry_timeout_ms(),
+                          .time = context.time,
+                          .stops = stops,
+                          .on_wait = [&](const std::string& what) { context.progress->WaitsFor(what); }}));
+  if (!handles.has_value()) return std::optional<uint64_t>();
+  std::move(handles->begin(), handles->end(), tables->begin());  // Others know them by address.
   const std::string words = InWords(OrderOf(*tables));
   LODESTONE_LOG(INFO, "trainer", "goes on after a pause order=`{}`", words.empty() ? "async" : words);
   return orders;
@@ -227,8 +198,17 @@ absl::Status EndPartitions(const TrainingContext& context, Summary* summary) {
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
                                const std::atomic<StopRequest>* stop, Results* results, kernels::Backend* backend) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema, backend));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs, WithHeldConsistency(client, model->tables()));
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> tables, client->EnsureTables(specs));
+  Progress progress(client, time, model->metrics_kind(), backend->name(),
+                    model->plan().multitask.has_value() ? model->plan().multitask->labels[0] : "");
+  LODESTONE_ASSIGN_OR_RETURN(
+      std::optional<std::vector<TableHandle>> agreed,
+      EnsureAgreedTables(client, model->tables(),
+                         {.timeout_ms = config.worker().retry_timeout_ms(),
+                          .time = time,
+                          .stops = [stop] { return stop->load() >= StopRequest::kQuit; },
+                          .on_wait = [&](const std::string& what) { progress.WaitsFor(what); }}));
+  if (!agreed.has_value()) return absl::CancelledError("stopped before the first step");
+  std::vector<TableHandle> tables = *std::move(agreed);
   std::vector<const TableHandle*> dense;
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
   Parameters parameters(client, dense,
@@ -236,8 +216,6 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
-  Progress progress(client, time, model->metrics_kind(), backend->name(),
-                    model->plan().multitask.has_value() ? model->plan().multitask->labels[0] : "");
   TrainingContext context{.config = &config,
                           .client = client,
                           .data = &data,
@@ -253,7 +231,6 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   context.validator = validator.get();
   EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
   batches.ReadAheadIn(data.train.get());
-  LODESTONE_RETURN_IF_ERROR(CheckOneOrder(tables));
   v1::Consistency order = OrderOf(tables);
   LODESTONE_ASSIGN_OR_RETURN(context.ranges, LeaseBy(order, /*orders=*/0, context, &batches));
   auto trainer = std::make_unique<Trainer>(context);
@@ -265,7 +242,6 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
       trained.stopped = !context.ranges->complete() && !trained.stopped_early;
       break;
     }
-    LODESTONE_RETURN_IF_ERROR(CheckOneOrder(tables));
     order = OrderOf(tables);
     LODESTONE_ASSIGN_OR_RETURN(context.ranges, LeaseBy(order, *orders, context, &batches));
     trainer = std::make_unique<Trainer>(context, trainer->so_far());

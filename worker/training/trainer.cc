@@ -81,12 +81,6 @@ uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) 
   return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
 }
 
-std::vector<v1::TableSpec> SpecsOf(const std::vector<TableHandle>& tables) {
-  std::vector<v1::TableSpec> specs;
-  for (const TableHandle& table : tables) specs.push_back(table.spec);
-  return specs;
-}
-
 }  // namespace
 
 Trainer::Trainer(const TrainingContext& context, SoFar so_far)

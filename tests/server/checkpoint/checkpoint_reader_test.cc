@@ -264,6 +264,23 @@ TEST_F(CheckpointReaderTest, NamesATableThatServersDoNotAgreeOn) {
                                                    HasSubstr("ps-1.manifest"), HasSubstr("embedding.dim: 5 -> 6")));
 }
 
+// Regression: a ps that a worker had had make a table later than others, with other settings, kept all from starting.
+TEST_F(CheckpointReaderTest, TablesThatServersMadeWithOtherSettingsAreTheSame) {
+  std::vector<v1::TableSpec> later = specs_;
+  for (v1::TableSpec& spec : later) spec.mutable_consistency()->mutable_sync()->set_batches(2);
+  later.back().mutable_optimizer()->set_learning_rate(0.125f);
+  FakePs first(0, 2, kShards, specs_);
+  FakePs second(1, 2, kShards, later);
+  Write(&first);
+  Write(&second);
+  EXPECT_EQ(TableNames(Open(dir_), {0, 1}).size(), specs_.size());
+  later.back().mutable_initializer()->mutable_constant()->set_value(7);
+  FakePs third(1, 2, kShards, later);
+  Write(&third);
+  const std::vector<ShardId> shards = {0};
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open(dir_).Tables(shards).status())) << "its rows begin otherwise";
+}
+
 TEST_F(CheckpointReaderTest, ALaterLineagesTablesCount) {
   FakePs before(0, 2, kShards, specs_);
   Write(&before, "before");

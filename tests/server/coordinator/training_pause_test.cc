@@ -151,10 +151,13 @@ TEST_F(TrainingPauseTest, BeginsWhenAllHaveAskedAndIsCompleteWhenAllHaveGivenBac
   b.held[0].set_done(2);
   b.paused = a.paused = true;
   EXPECT_TRUE(Ask(&b).pause());
-  EXPECT_FALSE(Pause()->at_rest());
+  pause = Pause();
+  EXPECT_FALSE(pause->at_rest());
+  EXPECT_EQ(pause->orders(), 0u);
   EXPECT_TRUE(Ask(&a).pause());
   pause = Pause();
   EXPECT_TRUE(pause->at_rest()) << pause->DebugString();
+  EXPECT_EQ(pause->orders(), 1u) << "of which tables are set";
   EXPECT_THAT(pause->waiting_for(), IsEmpty());
   EXPECT_EQ(Pause(8).status().code(), absl::StatusCode::kFailedPrecondition) << "another caller";
   ASSERT_TRUE(Pause(7, /*end=*/true).ok());
@@ -249,9 +252,8 @@ TEST_F(TrainingPauseTest, OneWhoseOperatorIsGoneEndsByItselfAndOneOutlivesTheCoo
   EXPECT_TRUE(Ask(&a).pause());
   RestartCoordinator();
   EXPECT_FALSE(Pause()->at_rest()) << "it is not known what the worker does";
-  EXPECT_FALSE(Ask(&a).pause()) << "nor whether it had its range from one that died: it is to end it";
-  a.held[0].set_done(a.held[0].batches());
-  EXPECT_TRUE(Ask(&a).pause());
+  a.held[0].set_done(1);
+  EXPECT_TRUE(Ask(&a).pause()) << "it had its range from no other, and may give the rest back";
   a.paused = true;
   EXPECT_TRUE(Ask(&a).pause());
   EXPECT_TRUE(Pause()->at_rest());
@@ -282,6 +284,9 @@ TEST_F(TrainingPauseTest, WhatADeadWorkerHadBegunIsEndedByOneThatComesBackForIt)
   const v1::LeaseRangesResponse taken = Ask(&a);
   ASSERT_TRUE(taken.has_lease());
   EXPECT_EQ(taken.lease().first_batch(), 6u);
+  RestartCoordinator();
+  EXPECT_FALSE(Pause()->at_rest());
+  EXPECT_FALSE(Ask(&a).pause()) << "how much of it was pushed is not known after a restart, either: it is to end it";
   a.held.back().set_done(6);
   EXPECT_TRUE(Ask(&a).pause()) << "what it gave back itself has time";
   a.paused = true;

@@ -322,10 +322,12 @@ TEST_F(StepsFollowingTest, AStepIsAppliedWhereTheLogSaysSo) {
 }
 
 // The record of an owner whose table has ceased to have steps.
-TEST_F(StepsFollowingTest, AStepThatLacksABatchIsAppliedWhereItsOwnerHas) {
+TEST_F(StepsFollowingTest, AStepThatLacksABatchIsAppliedWhereItsOwnerHasAsStepsEnded) {
   AdoptWithSteps();
   ExpectApplied(Contribution(1, 0, 1));
-  ExpectApplied(Closed(2, table_, 0));
+  v1::LogRecord closed = Closed(2, table_, 0);
+  closed.mutable_closed()->set_ends_steps(true);
+  ExpectApplied(closed);
   store_->shards().Run(kShard, [&](Shard* shard) {
     EXPECT_EQ(shard->steps().Of(table_)->steps(), 1u);
     EXPECT_TRUE(shard->steps().Of(table_)->pending().empty());
@@ -339,6 +341,7 @@ TEST_F(StepsFollowingTest, ARecordThatDoesNotFitTheStepsOfItsShardIsALoss) {
   ExpectLoss(Closed(2, table_ + 1, 0));     // There is no such table.
   ExpectLoss(Contribution(2, 0, 1));        // It is here.
   EXPECT_FALSE(Replay(Record(2, 0)).ok());  // Of a table without steps.
+  ExpectLoss(Closed(2, table_, 0));         // It lacks a batch.
   ExpectApplied(Contribution(2, 0, 0));
   ExpectLoss(Closed(3, table_, 1));
   v1::LogRecord evicts = Closed(3, table_, 0);

@@ -355,7 +355,7 @@ TEST_F(StepsTest, AtRestAnOperatorEndsStepsAndWhatWaitsIsAppliedAsItIs) {
   };
   request.set_table("rows");
   EXPECT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kFailedPrecondition);
-  request.set_at_rest(true);
+  request.set_orders(1);
   set();
   EXPECT_THAT(ValuesAt(0), Each(6.0f)) << "the average of two of three";
   EXPECT_EQ(StatusOf("rows").contributions_pending(), 0u);

@@ -956,6 +956,38 @@ TEST_F(StoreTest, APushFarAboveTheUsualIsRefusedWholeAndCountedForItsWorker) {
   EXPECT_THAT(status.server().last_refusal(), testing::HasSubstr("table `guarded`"));
 }
 
+TEST_F(StoreTest, WhatAnOperatorSetsForAPauseIsRefusedOnceAWorkerTrainsAgain) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingRows("r", 4)}).ok());
+  v1::SetTableRequest request;
+  request.set_table("r");
+  request.set_orders(1);
+  request.add_fields("consistency");
+  request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(2);
+  const auto set = [&] {
+    std::promise<absl::StatusOr<v1::SetTableResponse>> done;
+    store_->SetTable(request, [&](absl::StatusOr<v1::SetTableResponse> response) { done.set_value(response); });
+    return done.get_future().get().status();
+  };
+  EXPECT_TRUE(set().ok());
+  v1::EnsureTablesRequest asks;
+  asks.set_orders(2);
+  asks.add_describe("r");
+  const auto observer = store_->EnsureTables(asks);
+  ASSERT_TRUE(observer.ok()) << observer.status();
+  EXPECT_TRUE(observer->described(0).consistency().has_sync());
+  EXPECT_TRUE(set().ok()) << "an observer trains nothing";
+  asks.set_worker_incarnation(kWorker);
+  EXPECT_TRUE(store_->EnsureTables(asks).ok());
+  request.mutable_settings()->mutable_consistency()->mutable_async();
+  EXPECT_EQ(set().code(), absl::StatusCode::kFailedPrecondition) << "its caller was held up";
+  EXPECT_TRUE(store_->tables().SpecOf("r")->consistency().has_sync());
+  request.set_orders(3);
+  EXPECT_TRUE(set().ok());
+  store_->NoteOrders(5);
+  EXPECT_EQ(set().code(), absl::StatusCode::kFailedPrecondition) << "it was started again meanwhile";
+}
+
 TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {
   Make();
   const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 4)});

@@ -47,6 +47,11 @@ void FakeClient::FailPulls(absl::Status status) {
   pull_error_ = std::move(status);
 }
 
+void FakeClient::FailTables(absl::Status status) {
+  MutexLock lock(&mu_);
+  tables_status_ = std::move(status);
+}
+
 void FakeClient::FailHealth(absl::Status status) {
   MutexLock lock(&mu_);
   health_ = std::move(status);
@@ -65,6 +70,22 @@ uint64_t FakeClient::dense_pulls() const {
 uint64_t FakeClient::row_pulls() const {
   MutexLock lock(&mu_);
   return row_pulls_;
+}
+
+std::vector<uint64_t> FakeClient::described_after_orders() const {
+  MutexLock lock(&mu_);
+  return described_after_orders_;
+}
+
+absl::Status FakeClient::FollowOrders(uint64_t orders) {
+  MutexLock lock(&mu_);
+  orders_ = orders;
+  return absl::OkStatus();
+}
+
+void FakeClient::SetOtherServer(std::vector<v1::TableSpec> tables) {
+  MutexLock lock(&mu_);
+  other_server_ = std::move(tables);
 }
 
 std::vector<size_t> FakeClient::pushes_in_flight_max() const {
@@ -145,6 +166,16 @@ absl::StatusOr<std::vector<v1::TableSpec>> FakeClient::DescribeTables(const std:
   return specs;
 }
 
+absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> FakeClient::DescribeByServer(
+    const std::vector<std::string>& names) {
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<v1::TableSpec> own, DescribeTables(names));
+  MutexLock lock(&mu_);
+  described_after_orders_.push_back(orders_);
+  std::vector<std::vector<v1::TableSpec>> by_server = {std::move(own)};
+  by_server.push_back(other_server_.empty() ? by_server[0] : other_server_);
+  return by_server;
+}
+
 void FakeClient::ChangeConsistency(const std::string& table, const v1::Consistency& consistency) {
   MutexLock lock(&mu_);
   v1::TableSpec& spec = tables_.at(TableIdOf(table)).handle.spec;
@@ -161,6 +192,7 @@ uint64_t FakeClient::SettingsChanges() const {
 
 absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vector<v1::TableSpec>& specs) {
   MutexLock lock(&mu_);
+  LODESTONE_RETURN_IF_ERROR(tables_status_);
   std::vector<TableHandle> handles;
   for (const v1::TableSpec& spec : specs) {
     Table& table = tables_[TableIdOf(spec.name())];

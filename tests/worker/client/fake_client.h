@@ -42,10 +42,11 @@ class FakeClient final : public Client {
   // Someone else's push: the versions of all shards with dense values grow, and so does the first value of the first
   // table.
   void PushByAnother();
-  // All further pushes, pulls or health checks end with this.
+  // All further pushes, pulls, health checks or creations of tables end with this.
   void FailPushes(absl::Status status);
   void FailPulls(absl::Status status);
   void FailHealth(absl::Status status);
+  void FailTables(absl::Status status);
 
   uint64_t pushes() const;
   uint64_t push_pulls() const;  // Those of the pushes that a pull went with.
@@ -63,6 +64,10 @@ class FakeClient final : public Client {
   std::vector<Clock> awaited() const;
   std::vector<v1::ValidateRequest> validations() const;                  // As Validate got them.
   std::vector<std::pair<std::string, std::string>> checkpoints() const;  // Written, and what each removed.
+  // What FollowOrders had been told when the tables were described, each time; 0: nothing.
+  std::vector<uint64_t> described_after_orders() const;
+  // What a second server says of the tables, instead of the same.
+  void SetOtherServer(std::vector<v1::TableSpec> tables);
   std::vector<size_t> pushes_in_flight_max() const;  // As SetPushesInFlightMax was told, one after the other.
   // A table's current values: dense elements, or the row of `key`.
   std::vector<float> DenseValues(const std::string& table) const;
@@ -75,6 +80,8 @@ class FakeClient final : public Client {
   std::shared_ptr<const ShardMap> shard_map() const override { return shard_map_; }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
   absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) override;
+  absl::StatusOr<std::vector<std::vector<v1::TableSpec>>> DescribeByServer(
+      const std::vector<std::string>& names) override;
   absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -90,6 +97,7 @@ class FakeClient final : public Client {
   absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
   void Unsubscribe() override;
   absl::Status Flush() override { return absl::OkStatus(); }
+  absl::Status FollowOrders(uint64_t orders) override;
   void SetPushesInFlightMax(size_t pushes) override;
   uint64_t SettingsChanges() const override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
@@ -152,6 +160,10 @@ class FakeClient final : public Client {
   uint64_t settings_changes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t row_pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t orders_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> described_after_orders_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::TableSpec> other_server_ ABSL_GUARDED_BY(mu_);
+  absl::Status tables_status_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> pushes_in_flight_max_ ABSL_GUARDED_BY(mu_);
   absl::Status push_error_ ABSL_GUARDED_BY(mu_);
   absl::Status pull_error_ ABSL_GUARDED_BY(mu_);

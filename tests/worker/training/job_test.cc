@@ -427,6 +427,7 @@ TEST_F(JobTest, GoesOnWithStepsAfterAPauseInWhichAnOperatorBeganThemAndPausesFor
   EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
   EXPECT_EQ(summary->samples, 2000u) << "each of them once, in each epoch";
   EXPECT_EQ(asked_in_pause, 4u);
+  EXPECT_THAT(client_.described_after_orders(), testing::ElementsAre(0u, 1u)) << "it says so before it asks";
   EXPECT_EQ(contributions_before, 0u);
   EXPECT_EQ(summary->consistency.kind(), "tokens, steps of 1 gradients, staleness 4");
   EXPECT_GE(client_.contributions().size(), 64 - kPauseAfter * kBatches);

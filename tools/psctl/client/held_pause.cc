@@ -48,6 +48,7 @@ void HeldPause::Run() {
     if (response.ok()) {
       accepted_ = true;
       at_rest_ = response->at_rest();
+      orders_ = response->orders();
       ends_ms_ = asked_ms + response->ends_after_ms();
       waiting_for_ = {response->waiting_for().begin(), response->waiting_for().end()};
     } else if (accepted_ && NowMs() < ends_ms_) {
@@ -67,21 +68,24 @@ void HeldPause::Run() {
 
 bool HeldPause::RestsLocked(int64_t sure_ms) const { return at_rest_ && ends_ms_ - NowMs() >= sure_ms; }
 
-absl::Status HeldPause::Await(int64_t timeout_ms, int64_t sure_ms) {
+absl::StatusOr<uint64_t> HeldPause::Await(int64_t timeout_ms, int64_t sure_ms) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   MutexLock lock(&mu_);
   while (!RestsLocked(sure_ms) && error_.ok() && std::chrono::steady_clock::now() < until)
     changed_.WaitUntil(&mu_, until);
   LODESTONE_RETURN_IF_ERROR(error_);
-  if (RestsLocked(sure_ms)) return absl::OkStatus();
+  if (RestsLocked(sure_ms) && orders_ == 0) {
+    return absl::UnimplementedError("the coordinator is of an older version: start its ps again with this one");
+  }
+  if (RestsLocked(sure_ms)) return orders_;
   return absl::DeadlineExceededError(absl::StrCat(
       "training has not paused within ", timeout_ms / 1000, " s, and goes on as it was (--timeout): ",
       waiting_for_.empty() ? std::string("the coordinator does not answer") : absl::StrJoin(waiting_for_, "; ")));
 }
 
-absl::Status HeldPause::AwaitRest(int64_t timeout_ms) { return Await(timeout_ms, /*sure_ms=*/0); }
+absl::Status HeldPause::AwaitRest(int64_t timeout_ms) { return Await(timeout_ms, /*sure_ms=*/0).status(); }
 
-absl::Status HeldPause::StillRests(int64_t timeout_ms) { return Await(timeout_ms, kSureMs); }
+absl::StatusOr<uint64_t> HeldPause::StillRests(int64_t timeout_ms) { return Await(timeout_ms, kSureMs); }
 
 absl::Status HeldPause::End() {
   {

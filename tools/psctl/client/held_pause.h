@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 
 namespace lodestone::psctl {
@@ -25,10 +26,10 @@ class HeldPause {
   // Waits until no worker trains. DEADLINE_EXCEEDED, saying who does; or the coordinator's error, if it has not
   // accepted the pause. Once it has, errors are for it to get over.
   absl::Status AwaitRest(int64_t timeout_ms);
-  // OK if no worker trains, and none will for kSureMs, whatever becomes of this process. A coordinator that has been
-  // started again, and a worker that joins, are waited for, as AwaitRest does.
+  // PauseTrainingResponse.orders of the pause, once no worker trains and none will for kSureMs, whatever becomes of
+  // this process. Waits for a coordinator that has been started again, and for a worker that joins, as AwaitRest does.
   static constexpr int64_t kSureMs = 5'000;
-  absl::Status StillRests(int64_t timeout_ms);
+  absl::StatusOr<uint64_t> StillRests(int64_t timeout_ms);
   // Workers go on. An error: the pause had ended before, or the coordinator does not answer, and it ends by itself.
   absl::Status End();
 
@@ -36,7 +37,7 @@ class HeldPause {
   void Run();
   // No worker trains, and none will for `sure_ms`.
   bool RestsLocked(int64_t sure_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status Await(int64_t timeout_ms, int64_t sure_ms);
+  absl::StatusOr<uint64_t> Await(int64_t timeout_ms, int64_t sure_ms);
 
   const std::string address_;
   const int timeout_ms_;
@@ -47,6 +48,7 @@ class HeldPause {
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // The coordinator has answered once.
   bool at_rest_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t orders_ ABSL_GUARDED_BY(mu_) = 0;  // PauseTrainingResponse.orders, at rest.
   int64_t ends_ms_ ABSL_GUARDED_BY(mu_) = 0;  // The pause is sure until then.
   std::vector<std::string> waiting_for_ ABSL_GUARDED_BY(mu_);
   absl::Status error_ ABSL_GUARDED_BY(mu_);

@@ -95,6 +95,22 @@ struct Planned {
   v1::TableSpec now;
 };
 
+// FAILED_PRECONDITION: some tables of the model are meant, and others are not.
+absl::Status CheckWholeModel(const v1::ModelDescription& model, const std::vector<Planned>& meant,
+                             const std::vector<Planned>& others) {
+  const auto first_of_model = [&](const std::vector<Planned>& tables) {
+    return std::find_if(tables.begin(), tables.end(), [&](const Planned& table) {
+      return std::any_of(model.tables().begin(), model.tables().end(),
+                         [&](const v1::ModelDescription::Table& one) { return one.name() == table.table; });
+    });
+  };
+  const auto one = first_of_model(meant), other = first_of_model(others);
+  if (one == meant.end() || other == others.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table `", other->table, "` is of the same model as `", one->table, "`, and all tables of a model have the ",
+      "same steps: name it too, or say --all-tables; nothing was changed"));
+}
+
 // What speaks against another order of steps, before anything is changed: a ps that does not answer, a table that would
 // refuse it, and one of the same model that is not meant.
 absl::Status CheckSteps(const v1::SetTableRequest& request, const std::vector<Planned>& meant,
@@ -111,12 +127,9 @@ absl::Status CheckSteps(const v1::SetTableRequest& request, const std::vector<Pl
         "table `", table.table, "` has a guard, which may refuse a batch that a synchronous step then waits for: set ",
         "guard.norm_max_factor=0 too; nothing was changed"));
   }
-  for (const Planned& other : others) {
-    for (const Planned& table : meant) {
-      if (other.now.model().SerializeAsString() != table.now.model().SerializeAsString()) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          "table `", other.table, "` is of the same model as `", table.table, "`, and all tables of a model have the ",
-          "same steps: name it too, or say --all-tables; nothing was changed"));
+  for (const auto* tables : {&meant, &others}) {
+    for (const Planned& table : *tables) {
+      LODESTONE_RETURN_IF_ERROR(CheckWholeModel(table.now.model(), meant, others));
     }
   }
   return absl::OkStatus();
@@ -240,17 +253,19 @@ bool HasFailed(const std::vector<SetPart>& parts) {
 
 // As SetOnCluster, again until all ps have done it: of a ps that is away, or that answers late, nothing may be left to
 // be done when training goes on. The pause is sure to last for each attempt, which first asks who the ps are.
-absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, const v1::SetTableRequest& request,
+absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v1::SetTableRequest request,
                                                     HeldPause* pause) {
   SetOptions attempt = options;
   attempt.timeout_ms = std::min<int>(options.timeout_ms, HeldPause::kSureMs / 2);
   const SteadyTime time;
   const int64_t until_ms = time.NowMs() + options.timeout_ms;
   while (true) {
-    LODESTONE_RETURN_IF_ERROR(pause->StillRests(options.timeout_ms));
+    LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(options.timeout_ms));
+    request.set_orders(orders);
     absl::StatusOr<std::vector<SetPart>> parts = SetOnCluster(attempt, request);
     const bool refused = parts.ok() && std::any_of(parts->begin(), parts->end(), [](const SetPart& part) {
-                           return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status());
+                           return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status()) ||
+                                  absl::IsFailedPrecondition(part.done.status());
                          });
     if ((parts.ok() && !HasFailed(*parts)) || refused || time.NowMs() >= until_ms) return parts;
     if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
@@ -263,7 +278,6 @@ int SetTables(const SetOptions& options, const std::vector<std::string>& tables,
   const bool changes = request.fields_size() > 0 || request.released_size() > 0;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int code = kExitDone;
-  request.set_at_rest(pause != nullptr);
   for (const std::string& table : tables) {
     request.set_table(table);
     const auto parts = pause == nullptr ? SetOnCluster(options, request) : SetWhileAtRest(options, request, pause);

@@ -119,6 +119,7 @@ class FakeAdmin final : public v1::Admin::Service {
     if (names_.empty() || names_.back() != name) names_.push_back(name);  // It is asked again and again.
     response->set_ends_after_ms(10'000);
     response->set_at_rest(rests);
+    if (rests) response->set_orders(3);
     if (!rests) response->add_waiting_for("worker 3 ends its steps");
     return grpc::Status::OK;
   }

@@ -100,7 +100,7 @@ TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
   EXPECT_THAT(at_rest(zero_.names()),
               ElementsAre("asked", "pause ",
                           "table: \"rows\" fields: \"consistency\" settings { consistency { sync { batches: "
-                          "2 } } } at_rest: true",
+                          "2 } } } orders: 3",
                           "pause end"));
   EXPECT_EQ(one_.names().size(), 2u) << "it does not serve the coordinator";
   for (FakeAdmin* each : {&zero_, &one_}) each->settings.mutable_consistency()->mutable_tokens()->set_batch(2);
@@ -112,11 +112,14 @@ TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
 }
 
 TEST_F(SetTest, StepsThatATableCouldNotHaveOrThatAnotherOfItsModelLacksAreRefusedBeforeAnythingPauses) {
-  for (const char* const name : {"rows", "more"}) zero_.status.add_tables()->set_name(name);
+  for (const char* const name : {"rows", "more", "alone"}) zero_.status.add_tables()->set_name(name);
+  for (FakeAdmin* each : {&zero_, &one_}) {
+    for (const char* const name : {"more", "rows"}) each->settings.mutable_model()->add_tables()->set_name(name);
+  }
   options_.assignments = {"consistency={sync: {batches: 2}}"};
   Output(1);
   EXPECT_THAT(errors_, HasSubstr("table `more` is of the same model as `rows`"));
-  options_.table = "rows,more";
+  options_.table = "rows,more";  // Table `alone` is of no model.
   for (FakeAdmin* each : {&zero_, &one_}) each->settings.mutable_guard()->set_norm_max_factor(7);
   Output(1);
   EXPECT_THAT(errors_, HasSubstr("table `rows` has a guard"));
