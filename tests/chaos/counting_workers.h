@@ -24,6 +24,7 @@ class CountingWorkers {
  public:
   static constexpr uint64_t kSamples = 3200, kBatch = 20;
   static constexpr uint64_t kBatchesPerEpoch = kSamples / kBatch;
+  static constexpr char kTables[] = "linear,bias";  // Of the model.
 
   struct Options {
     std::string worker_binary;

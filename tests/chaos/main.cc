@@ -111,8 +111,8 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--clients", run->clients, "Number of clients")->check(CLI::Range(1, 16))->capture_default_str();
   app->add_option(
          "--workers", run->workers,
-         "Worker processes at most, which train beside that, join, leave and are killed (default: 0): every sample "
-         "must be trained once in each epoch")
+         "Worker processes at most, which train beside that, join, leave and are killed, while an operator changes the "
+         "order of their steps (default: 0): every sample must be trained once in each epoch")
       ->check(CLI::Range(0, 16));
   app->add_option("--pushes", run->pushes, "End after so many acknowledged pushes (default: no limit)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
@@ -144,6 +144,7 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--dir", line->dir, "Folder for everything that is written; made, or empty (default: a new one)");
   app->add_flag("--keep", line->keep, "Keep the folder also if all went well");
   app->add_option("--ps-binary", run->ps_binary, "The ps program (default: as built)");
+  app->add_option("--psctl-binary", run->psctl_binary, "The psctl program (default: as built)");
   app->add_option("--worker-binary", run->worker_binary, "The worker program (default: as built)");
   app->add_option("--other-ps-binary", run->other_ps_binary,
                   "The ps program of another version: half of the ps begin with it, and every ps that is started again "
@@ -248,6 +249,13 @@ int Conclude(const CommandLine& line, const Report& report) {
   return report.stopped ? 130 : 0;
 }
 
+// A program of the same build as this one.
+std::string BuiltProgram(const char* path) {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  return (here / "../.." / path).lexically_normal().string();
+}
+
 int Main(int argc, char** argv) {
   CommandLine line;
   line.run.faults = 0;
@@ -272,16 +280,9 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "chaos: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
-  if (line.run.ps_binary.empty()) {
-    std::error_code error;
-    const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-    line.run.ps_binary = (here / "../../server/ps").lexically_normal().string();
-  }
-  if (line.run.workers > 0 && line.run.worker_binary.empty()) {
-    std::error_code error;
-    const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-    line.run.worker_binary = (here / "../../worker/worker").lexically_normal().string();
-  }
+  if (line.run.ps_binary.empty()) line.run.ps_binary = BuiltProgram("server/ps");
+  if (line.run.worker_binary.empty()) line.run.worker_binary = BuiltProgram("worker/worker");
+  if (line.run.psctl_binary.empty()) line.run.psctl_binary = BuiltProgram("tools/psctl/psctl");
   if (!line.run.history_folder.empty()) {
     std::error_code error;
     fs::create_directories(line.run.history_folder, error);

@@ -72,10 +72,10 @@ nlohmann::ordered_json GoodputJson(const Report& report) {
 std::string TurnoverLine(const TurnoverReport& turnover) {
   return absl::StrFormat(
       "trained              %d epochs in %d runs, each sample once in each; %d workers joined, %d left, %d were "
-      "killed, %d "
-      "ranges were given again\n",
+      "killed, %d ranges were given again; the order of steps changed %d times, %d operators were killed and %d "
+      "stopped in the middle\n",
       turnover.runs * WorkerTurnover::kEpochs, turnover.runs, turnover.joined, turnover.left, turnover.killed,
-      turnover.again);
+      turnover.again, turnover.orders, turnover.operators_killed, turnover.operators_stopped);
 }
 
 double GoodputShare(const Report& report) {
@@ -170,9 +170,15 @@ std::string ToJson(const Report& report) {
   json["wrong"] = report.verdict.wrong;
   json["findings"] = report.verdict.findings;
   if (report.turnover.joined > 0) {
-    json["workers"] = {{"runs", report.turnover.runs},     {"epochs", report.turnover.runs * WorkerTurnover::kEpochs},
-                       {"joined", report.turnover.joined}, {"left", report.turnover.left},
-                       {"killed", report.turnover.killed}, {"ranges_again", report.turnover.again}};
+    json["workers"] = {{"runs", report.turnover.runs},
+                       {"epochs", report.turnover.runs * WorkerTurnover::kEpochs},
+                       {"joined", report.turnover.joined},
+                       {"left", report.turnover.left},
+                       {"killed", report.turnover.killed},
+                       {"ranges_again", report.turnover.again},
+                       {"orders", report.turnover.orders},
+                       {"operators_killed", report.turnover.operators_killed},
+                       {"operators_stopped", report.turnover.operators_stopped}};
   }
   if (const Judgement& judgement = report.judgement; judgement.histories > 0) {
     json["histories"] = {{"count", judgement.histories},

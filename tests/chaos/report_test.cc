@@ -83,9 +83,18 @@ TEST(Report, TellsFailoversBesideTheirBoundAndFailsIfAFollowerDiffers) {
 TEST(Report, TellsWhatWasTrainedIfThereWereWorkers) {
   Report report = GoodReport();
   EXPECT_THAT(ToTable(report), testing::Not(HasSubstr("trained")));
-  report.turnover = {.runs = 2, .joined = 9, .left = 3, .killed = 4, .again = 5};
-  EXPECT_THAT(ToTable(report), HasSubstr("20 epochs in 2 runs, each sample once in each; 9 workers joined, 3 left, 4 "
-                                         "were killed, 5 ranges were given again"));
+  report.turnover = {.runs = 2,
+                     .joined = 9,
+                     .left = 3,
+                     .killed = 4,
+                     .again = 5,
+                     .orders = 6,
+                     .operators_killed = 7,
+                     .operators_stopped = 8};
+  EXPECT_THAT(ToTable(report),
+              HasSubstr("20 epochs in 2 runs, each sample once in each; 9 workers joined, 3 left, 4 "
+                        "were killed, 5 ranges were given again; the order of steps changed 6 times, 7 "
+                        "operators were killed and 8 stopped in the middle"));
   EXPECT_EQ(nlohmann::json::parse(ToJson(report))["workers"]["epochs"], 20);
 }
 

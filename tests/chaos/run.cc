@@ -125,8 +125,10 @@ absl::Status ChaosRun::Start() {
 }
 
 void ChaosRun::StartClients() {
-  client_run_ = {
-      .config = cluster_->config(), .workload = workload_.get(), .ledger = ledger_.get(), .progress = &progress_};
+  v1::Config config = cluster_->config();
+  // Beside workers: that they have no samples, and so do not keep an operator from changing the order of steps.
+  if (options_.workers > 0) config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  client_run_ = {.config = config, .workload = workload_.get(), .ledger = ledger_.get(), .progress = &progress_};
   for (uint32_t slot = 0; slot < options_.clients; ++slot) {
     clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
   }
@@ -138,7 +140,7 @@ void ChaosRun::StartClients() {
                                                            .operations = options_.history_operations,
                                                            .folder = options_.history_folder});
   recording_run_ = {
-      .config = cluster_->config(), .slots = options_.recorders, .recorder = recorder_.get(), .ledger = ledger_.get()};
+      .config = config, .slots = options_.recorders, .recorder = recorder_.get(), .ledger = ledger_.get()};
   for (uint32_t slot = 0; slot < options_.recorders; ++slot) {
     recorders_.push_back(std::make_unique<RecordingClient>(&recording_run_, slot));
   }
@@ -148,6 +150,7 @@ void ChaosRun::StartWorkers() {
   if (options_.workers == 0) return;
   WorkerTurnover::Options turnover{.seed = options_.seed, .workers_max = options_.workers};
   turnover.training.worker_binary = options_.worker_binary;
+  turnover.psctl_binary = options_.psctl_binary;
   turnover.training.folder = options_.folder;
   turnover.training.sets = {
       absl::StrCat("worker.retry_timeout_ms=", cluster_->config().worker().retry_timeout_ms()),

@@ -59,6 +59,7 @@ struct RunOptions {
   std::string ps_binary;
   std::string other_ps_binary;  // As PsCluster's.
   std::string worker_binary;    // Of `workers`.
+  std::string psctl_binary;     // That changes their order of steps; empty: nothing does.
   std::string folder;           // Exists, and is empty.
   int64_t patience_ms = 90'000;
   // Counted up when the run shall end: once for an end with an audit, once more for one without. May be null.

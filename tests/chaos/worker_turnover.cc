@@ -19,6 +19,7 @@ constexpr int kAnswerMs = 200;
 constexpr int kExitOfSigterm = 128 + SIGTERM;
 // Batches between two turns, at most.
 constexpr uint64_t kTurnBatchesMax = 2 * CountingWorkers::kBatchesPerEpoch;
+constexpr uint64_t kTurnsPerOrder = 3;  // One in so many is a change of the order of steps.
 
 }  // namespace
 
@@ -27,7 +28,23 @@ WorkerTurnover::WorkerTurnover(const PsCluster* cluster, const Options& options)
         CountingWorkers::Options training = options.training;
         training.epochs = kEpochs;
         return training;
-      }()) {}
+      }()) {
+  if (options.psctl_binary.empty()) return;
+  orders_ =
+      std::make_unique<OrderChanges>(OrderChanges::Options{.psctl_binary = options.psctl_binary,
+                                                           .coordinator = cluster->config().coordinator().address(),
+                                                           .folder = options.training.folder,
+                                                           .tables = CountingWorkers::kTables});
+}
+
+TurnoverReport WorkerTurnover::report() const {
+  TurnoverReport report = report_;
+  if (orders_ == nullptr) return report;
+  report.orders = orders_->set();
+  report.operators_killed = orders_->killed();
+  report.operators_stopped = orders_->stopped();
+  return report;
+}
 
 uint64_t WorkerTurnover::Draw(uint64_t bound) { return RandomBits(StreamSeed(seed_, 0xfc), drawn_++) % bound; }
 
@@ -55,6 +72,10 @@ void WorkerTurnover::Pause() {
 
 absl::Status WorkerTurnover::TakeTurn() {
   next_turn_ = done() + 1 + Draw(kTurnBatchesMax);
+  if (orders_ != nullptr && Draw(kTurnsPerOrder) == 0) {
+    orders_->Want(Draw(UINT64_MAX));
+    return absl::OkStatus();
+  }
   const auto& workers = training_.running();
   const bool may_end = !finishing_ || report_.left + report_.killed == 0;
   if (!may_end || Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
@@ -79,7 +100,7 @@ absl::Status WorkerTurnover::TakeCounts() {
   ++report_.runs;
   state_.Clear();
   next_turn_ = 0;
-  finished_ = finishing_;
+  finished_ = finishing_ && (orders_ == nullptr || orders_->settled());
   return absl::OkStatus();
 }
 
@@ -91,6 +112,8 @@ absl::Status WorkerTurnover::Tick() {
     // SIGTERM ends a process that has not come to look for it.
     if (end.signal != SIGKILL && end.signal != SIGTERM) return absl::InternalError(end.outcome);
   }
+  // With workers only: where ranges were begun a pause waits for one.
+  if (orders_ != nullptr) LODESTONE_RETURN_IF_ERROR(orders_->Tick(!paused_ && !training_.running().empty()));
   if (counts_.valid()) return TakeCounts();
   if (finished_) return absl::OkStatus();
   if (const int64_t now_ms = SteadyTime().NowMs(); now_ms - asked_ms_ >= kAskEveryMs) {

@@ -1,6 +1,6 @@
 // Workers that join, leave and die while a chaos run goes on, by a seed; and whether what they train is trained once in
-// each epoch, whichever of them die. They train in runs of some epochs, one after the other. When workers come and go
-// is counted in trained batches.
+// each epoch, whichever of them die. They train in runs of some epochs, one after the other. An operator changes the
+// order of their steps meanwhile. When workers come and go, and orders change, is counted in trained batches.
 //
 // Single-threaded, as PsCluster.
 #pragma once
@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tests/chaos/counting_workers.h"
+#include "tests/chaos/order_changes.h"
 
 namespace lodestone::chaos {
 
@@ -26,6 +28,8 @@ struct TurnoverReport {
   uint64_t left = 0;    // got SIGTERM, but for those of Pause,
   uint64_t killed = 0;  // or SIGKILL.
   uint64_t again = 0;   // Leases of ranges that another worker had had before.
+  uint64_t orders = 0;  // Changes of the order of steps,
+  uint64_t operators_killed = 0, operators_stopped = 0;  // whose operator this happened to.
 };
 
 class WorkerTurnover {
@@ -35,6 +39,8 @@ class WorkerTurnover {
   struct Options {
     uint64_t seed = 1;
     uint32_t workers_max = 4;  // At a time.
+    // What changes the order of steps meanwhile; empty: nothing.
+    std::string psctl_binary;
     CountingWorkers::Options training;
   };
   // `cluster` must outlive this.
@@ -48,7 +54,9 @@ class WorkerTurnover {
   void Pause();
   void Resume() { paused_ = false; }
   // They are all gone, and nothing is being counted.
-  bool idle() const { return training_.running().empty() && !counts_.valid(); }
+  bool idle() const {
+    return training_.running().empty() && !counts_.valid() && (orders_ == nullptr || orders_->idle());
+  }
 
   // From now on workers join, and none leaves or is killed once one has; the run under way, or the next one if there is
   // none, is the last.
@@ -57,13 +65,13 @@ class WorkerTurnover {
   // Batches of the run under way that are known to be applied.
   uint64_t done() const { return CountingWorkers::Done(state_); }
 
-  const TurnoverReport& report() const { return report_; }
+  TurnoverReport report() const;
   // "run 3, batch 120 of 1600, 2 workers".
   std::string Describe() const;
 
  private:
   absl::Status StartWorker();
-  // Starts, ends or kills one.
+  // Starts, ends or kills one, or changes the order of steps.
   absl::Status TakeTurn();
   absl::Status TakeCounts();
   bool RunIsOver() const;
@@ -73,6 +81,7 @@ class WorkerTurnover {
   const uint64_t seed_;
   const uint32_t workers_max_;
   CountingWorkers training_;
+  std::unique_ptr<OrderChanges> orders_;  // Null: it is not changed.
   TurnoverReport report_;
   v1::RangeState state_;    // The newest of the run under way that is known.
   int64_t asked_ms_ = 0;    // When it was asked for.

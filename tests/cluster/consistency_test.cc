@@ -29,6 +29,7 @@
 #include "tests/chaos/counting_workers.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/cluster/psctl_run.h"
+#include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/local/child_process.h"
 #include "worker/client/client.h"
 #include "worker/training/clock_gate.h"
@@ -420,8 +421,21 @@ TEST_F(ConsistencyRun, AnOperatorHasStepsBeginAndEndWhileWorkersTrainDieAndJoinA
   std::printf("%llu of %llu batches when the order was set last\n",
               static_cast<unsigned long long>(chaos::CountingWorkers::Done(training.State())),
               static_cast<unsigned long long>(kEpochs * chaos::CountingWorkers::kBatchesPerEpoch));
+  const auto set_late = [&](uint32_t server) {  // By an operator that was held up in the first pause.
+    v1::SetTableRequest request;
+    request.set_table("linear");
+    request.set_orders(1);
+    request.add_fields("consistency");
+    request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(1);
+    return psctl::RequestSetTable(absl::StrCat("127.0.0.1:", cluster_->PortOf(server)), request, /*timeout_ms=*/5000)
+        .status();
+  };
+  EXPECT_EQ(set_late(0).code(), absl::StatusCode::kFailedPrecondition) << set_late(0);
+  EXPECT_THAT(std::string(set_late(1).message()), testing::HasSubstr("has ended"));
   while (!training.running().empty()) pump();
   EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 143, -1, 0, 0)) << "killed, asked to stop, killed";
+  KillServer(1);
+  EXPECT_THAT(std::string(set_late(1).message()), testing::HasSubstr("has ended")) << "as it heard when it joined";
   EXPECT_TRUE(training.State().over());
   const auto counts = training.Counts(/*times_max=*/2 * kEpochs + 3);
   ASSERT_TRUE(counts.ok()) << counts.status();
