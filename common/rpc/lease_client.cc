@@ -301,6 +301,7 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   LODESTONE_RETURN_IF_ERROR(Call(timeout_ms, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
     return stub->Join(context, request, &response);
   }));
+  if (delegate_.on_joined) delegate_.on_joined(response);
   lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   if (epoch_ > 0) joined_again_ = true;
   NoteLease(sent_ms + lease_ms_);
@@ -311,7 +312,6 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   next_route_ms_ = 0;
   LODESTONE_LOG(INFO, "lease", "joined coordinator={} index={} incarnation={} lease_ms={}", coordinator_address(),
                 response.index(), response.incarnation(), response.lease_ms());
-  if (delegate_.on_joined) delegate_.on_joined(response);
   return absl::OkStatus();
 }
 

@@ -57,7 +57,7 @@ class LeaseClient {
     std::function<void(bool leaving, v1::HeartbeatRequest*)> fill_heartbeat;
     // What a Join says that may have changed since the one before. Null: nothing.
     std::function<void(v1::JoinRequest*)> fill_join = nullptr;
-    // The process has joined. Null: nothing.
+    // The process has joined; its lease counts from then on. Null: nothing.
     std::function<void(const v1::JoinResponse&)> on_joined = nullptr;
     // The newest heartbeat that was filled has been answered.
     std::function<void(const v1::HeartbeatResponse&)> on_heartbeat_answered;

@@ -9,9 +9,30 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
-#include "server/table/table.h"
 
 namespace lodestone::server {
+namespace {
+
+// Whether two specifications are of one table, though perhaps with other settings: a ps that had no shard may have made
+// it later than others, when these had changed.
+bool AreOfOneTable(v1::TableSpec a, v1::TableSpec b) {
+  if (a.optimizer().kind_case() != b.optimizer().kind_case()) return false;
+  for (v1::TableSpec* const spec : {&a, &b}) {
+    spec->clear_optimizer();
+    spec->clear_broadcast();
+    spec->clear_memory_max_bytes();
+    spec->clear_guard();
+    spec->clear_consistency();
+    spec->clear_held();
+    if (!spec->has_embedding()) continue;
+    spec->mutable_embedding()->clear_admission();
+    // Rows keep their use for eviction, or do not.
+    if (spec->embedding().has_eviction()) spec->mutable_embedding()->mutable_eviction()->Clear();
+  }
+  return Differences(a, b).empty();
+}
+
+}  // namespace
 
 ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1::ServerManifest::ShardEntry& entry) {
   ShardFiles files;
@@ -89,13 +110,19 @@ std::vector<CheckpointReader::State> CheckpointReader::StatesOf(ShardId shard) c
 absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<const ShardId> shards,
                                                                     Version version_max) const {
   std::set<uint64_t, std::greater<>> lineages;
+  std::set<const FoundManifest*> best;  // Of the best states.
   for (const ShardId shard : shards) {
     for (const State& state : StatesOf(shard)) {
       if (state.files.version > version_max) continue;
       lineages.insert(state.manifest().lineage());
+      best.insert(state.found);
       break;
     }
   }
+  std::vector<const FoundManifest*> manifests;
+  for (const FoundManifest& each : manifests_) manifests.push_back(&each);
+  std::stable_partition(manifests.begin(), manifests.end(),
+                        [&](const FoundManifest* each) { return best.contains(each); });
   struct Known {
     const v1::TableSpec* spec = nullptr;
     const FoundManifest* found = nullptr;
@@ -103,20 +130,16 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
   std::map<std::pair<std::string, uint64_t>, Known> tables;  // By name and revision.
   std::map<std::string, uint64_t> lineage_of;                // By name: the greatest.
   for (const uint64_t lineage : lineages) {
-    for (const FoundManifest& each : manifests_) {
-      if (each.manifest->lineage() != lineage) continue;
-      for (const v1::TableSpec& spec : each.manifest->tables()) {
-        if (each.manifest->tables_known()) LODESTONE_RETURN_IF_ERROR(Annotate(CheckKnown(spec), each.path));
+    for (const FoundManifest* const each : manifests) {
+      if (each->manifest->lineage() != lineage) continue;
+      for (const v1::TableSpec& spec : each->manifest->tables()) {
+        if (each->manifest->tables_known()) LODESTONE_RETURN_IF_ERROR(Annotate(CheckKnown(spec), each->path));
         if (lineage_of.try_emplace(spec.name(), lineage).first->second != lineage) continue;
-        const auto [known, inserted] = tables.try_emplace({spec.name(), spec.revision()}, Known{&spec, &each});
-        if (inserted) continue;
-        // Settings may differ for a while: workers may bring several at a time.
-        LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Table> table,
-                                   Table::Create(*known->second.spec, each.manifest->seed(), each.manifest->shards()));
-        const bool same_rows = Differences(known->second.spec->initializer(), spec.initializer()).empty();
-        if (same_rows && table->OtherTable(spec).empty()) continue;
+        const auto [known, inserted] = tables.try_emplace({spec.name(), spec.revision()}, Known{&spec, each});
+        // Settings that came later may differ for a while: workers may bring several at a time.
+        if (inserted || spec.revision() > 0 || AreOfOneTable(*known->second.spec, spec)) continue;
         return absl::FailedPreconditionError(absl::StrCat("table `", spec.name(), "` is not the same in ",
-                                                          known->second.found->path, " and ", each.path, ": ",
+                                                          known->second.found->path, " and ", each->path, ": ",
                                                           Differences(*known->second.spec, spec)));
       }
     }

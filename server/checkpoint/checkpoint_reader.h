@@ -56,9 +56,9 @@ class CheckpointReader {
   static constexpr Version kAnyVersion = std::numeric_limits<Version>::max();
   // The tables that the best states of these shards, up to `version_max`, may hold, by name: those of all manifests of
   // the same lineages; a later lineage's specification counts. One whose settings
-  // have changed comes as it was made, then as it is. FAILED_PRECONDITION if those of one lineage
-  // are not the same tables, but for their settings; UNIMPLEMENTED, naming the field, if one holds what this program
-  // does not know.
+  // have changed comes as it was made, then as it is. Where those of one lineage were made with other settings, the one
+  // counts that is beside the best states. FAILED_PRECONDITION if they are not the same but for that; UNIMPLEMENTED,
+  // naming the field, if one holds what this program does not know.
   absl::StatusOr<std::vector<v1::TableSpec>> Tables(std::span<const ShardId> shards,
                                                     Version version_max = kAnyVersion) const;
 

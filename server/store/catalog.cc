@@ -337,11 +337,6 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
   }
-  if (origin != Origin::kAcceptedBefore && shards_->adopted().empty()) {
-    auto described = std::make_shared<TableEntry>();
-    LODESTONE_ASSIGN_OR_RETURN(described->table, Table::Create(spec, options_.cluster_seed, shards_->size()));
-    return described;
-  }
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }

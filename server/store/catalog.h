@@ -64,8 +64,7 @@ class Catalog {
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One that
   // exists keeps its shape, its initializer, what an operator holds and, unless `spec` says another one, its model; it
   // takes all else of its settings from `spec`, by one update of each owned shard, which is logged and replicated as
-  // any other. A ps that neither owns nor follows a shard keeps none, and only says what it would be: it gets it with
-  // its first shard, as it was made elsewhere. One table is created or changed at a time, by as many threads as there
+  // any other. One table is created or changed at a time, by as many threads as there
   // are executors, while these go on with their shards. Waits for logs and executors: not for threads that serve calls.
   // ALREADY_EXISTS, saying what to do, if a table of that name has another shape, layout of its optimizer's state or
   // model; INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it

@@ -25,7 +25,7 @@ absl::Status OrderFence::BeginChange(uint64_t orders) {
   LODESTONE_CHECK(changing_ == 0);
   if (orders < orders_) {
     return absl::FailedPreconditionError(
-        "the pause of training that this was meant for has ended: nothing was changed; run psctl set again");
+        "the pause of training that this was meant for has ended; run psctl set again");
   }
   orders_ = orders;
   changing_ = orders;

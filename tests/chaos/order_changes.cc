@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kOrders[] = {"consistency={async: {}}", "consistency={sync: {batches: 1}}",
                                    "consistency={tokens: {batch: 1, staleness: 100000}}",
                                    "consistency={bounded: {staleness: 3}}"};
-constexpr int64_t kDisturbedMsMax = 300;  // After its start; an undisturbed pause is shorter.
+constexpr int64_t kDisturbedMsMax = 300;  // After its start, about as long as an undisturbed one takes.
 constexpr int64_t kStoppedMs = 11'000;    // A pause of training outlives its operator for 10 s.
 constexpr int64_t kAgainMs = 300;
 constexpr char kTimeout[] = "30s";
@@ -42,7 +42,6 @@ absl::Status OrderChanges::Start() {
                                          options_.coordinator,  "--timeout", kTimeout};
   LODESTONE_ASSIGN_OR_RETURN(psctl_, psctl::Child::Start("operator", argv));
   log_ << "chaos: " << wanted_ << std::endl;
-  started_ms_ = NowMs();
   const uint64_t fate = std::exchange(random_, 0);  // The one that does it again is left alone.
   constexpr int kFates[] = {0, SIGKILL, 0, SIGKILL, 0, SIGSTOP, 0, 0};
   disturbance_ = kFates[fate % std::size(kFates)];
@@ -64,6 +63,9 @@ void OrderChanges::Disturb() {
 }
 
 absl::Status OrderChanges::Tick(bool may_begin) {
+  const int64_t now_ms = NowMs();
+  if (!wanted_.empty() && may_begin) tried_ms_ += now_ms - ticked_ms_;
+  ticked_ms_ = now_ms;
   if (psctl_ == nullptr) {
     return wanted_.empty() || !may_begin || NowMs() < next_ms_ ? absl::OkStatus() : Start();
   }
@@ -77,7 +79,6 @@ absl::Status OrderChanges::Tick(bool may_begin) {
   if (!psctl_->Reap(note)) return absl::OkStatus();
   const std::string outcome = psctl_->Outcome();
   log_ << "chaos: " << outcome << std::endl;
-  tried_ms_ += NowMs() - started_ms_;
   if (psctl_->succeeded()) {
     wanted_.clear();
     tried_ms_ = 0;

@@ -1,6 +1,6 @@
 // An operator that changes the order of steps (psctl set consistency=…) while workers train, by a seed. It may die in
 // the middle, or be stopped for longer than a pause of training outlives it, and then it goes on. What was not done, or
-// only in part, it does again until it is: workers wait meanwhile.
+// only in part, it does again until it is.
 //
 // Single-threaded, as PsCluster. The process ends with this object.
 #pragma once
@@ -48,9 +48,9 @@ class OrderChanges {
   const Options options_;
   std::ofstream log_;
   std::string wanted_;    // Empty: it is settled.
-  int64_t tried_ms_ = 0;  // For how long operators have tried to set it.
+  int64_t tried_ms_ = 0;  // For how long operators might have set it.
+  int64_t ticked_ms_ = 0;
   std::unique_ptr<psctl::Child> psctl_;
-  int64_t started_ms_ = 0;
   int64_t next_ms_ = 0;    // When an operator begins again.
   int disturbance_ = 0;    // A signal that it gets; 0: none.
   int64_t due_ms_ = 0;     // When.

@@ -72,7 +72,7 @@ void WorkerTurnover::Pause() {
 
 absl::Status WorkerTurnover::TakeTurn() {
   next_turn_ = done() + 1 + Draw(kTurnBatchesMax);
-  if (orders_ != nullptr && Draw(kTurnsPerOrder) == 0) {
+  if (orders_ != nullptr && !finishing_ && Draw(kTurnsPerOrder) == 0) {
     orders_->Want(Draw(UINT64_MAX));
     return absl::OkStatus();
   }

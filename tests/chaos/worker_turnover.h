@@ -59,7 +59,7 @@ class WorkerTurnover {
   }
 
   // From now on workers join, and none leaves or is killed once one has; the run under way, or the next one if there is
-  // none, is the last.
+  // none, is the last, or else the one in which the order of steps that was wanted last is set.
   void Finish() { finishing_ = true; }
   bool finished() const { return finished_; }
   // Batches of the run under way that are known to be applied.

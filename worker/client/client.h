@@ -59,8 +59,8 @@ class Client : public ClusterReader {
                                 std::function<void(PushResult, ShardVersions)> done) = 0;
 
   // Tells all servers, and those whose session is opened later, that this worker follows so many changes of the order
-  // of steps (LeaseRangesRequest.orders): no earlier pause changes it any more, so that what DescribeTables says then
-  // is the order. Blocks.
+  // of steps (LeaseRangesRequest.orders): no earlier pause changes it any more, so that it is what DescribeByServer
+  // says after that. Blocks.
   virtual absl::Status FollowOrders(uint64_t orders) = 0;
 
   // From now on pushes wait while so many are unacknowledged, instead of worker.pushes_in_flight_max. REQUIRES: pushes

@@ -46,6 +46,15 @@ std::string TakeHeld(const std::vector<std::vector<v1::TableSpec>>& by_server, v
   return "";
 }
 
+bool AreSame(const std::vector<std::vector<v1::TableSpec>>& a, const std::vector<std::vector<v1::TableSpec>>& b) {
+  const auto is_same = [](const v1::TableSpec& x, const v1::TableSpec& y) {
+    return x.SerializeAsString() == y.SerializeAsString();
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), is_same);
+  });
+}
+
 // The same of all tables, also among each other.
 std::string TakeHeld(const std::vector<std::vector<v1::TableSpec>>& by_server, std::vector<v1::TableSpec>* tables) {
   for (v1::TableSpec& table : *tables) {
@@ -72,7 +81,14 @@ absl::StatusOr<std::optional<std::vector<TableHandle>>> EnsureAgreedTables(Clien
     LODESTONE_ASSIGN_OR_RETURN(const auto by_server, client->DescribeByServer(names));
     std::vector<v1::TableSpec> tables = specs;
     const std::string differs = TakeHeld(by_server, &tables);
-    if (differs.empty()) return client->EnsureTables(tables);
+    if (differs.empty()) {
+      absl::StatusOr<std::vector<TableHandle>> ensured = client->EnsureTables(tables);
+      if (!absl::IsFailedPrecondition(ensured.status())) return ensured;
+      // An operator may have changed the order in between.
+      LODESTONE_ASSIGN_OR_RETURN(const auto described_again, client->DescribeByServer(names));
+      if (AreSame(by_server, described_again)) return ensured.status();
+      continue;
+    }
     const std::string what = absl::StrCat("one order of steps of all tables of the model: ", differs,
                                           ", as if psctl set had been ended in the middle; run it again");
     if (wait.time->NowMs() >= until_ms) return absl::FailedPreconditionError(absl::StrCat("there is not ", what));

@@ -377,23 +377,6 @@ TEST_F(ContinuedTableTest, APsWithoutShardsHasNoTablesToSet) {
   EXPECT_TRUE(set->absent());
 }
 
-// Regression: it made the table with what the worker that asked then wanted, which was otherwise elsewhere.
-TEST_F(ContinuedTableTest, APsWithoutShardsMakesNoTableAndGetsItWithItsFirstShardAsItWasMadeElsewhere) {
-  Make();
-  for (ShardId shard = 0; shard < store_->shards().size(); ++shard) store_->shards().SetRole(shard, ShardRole::kNone);
-  v1::TableSpec spec = AddingDense("d", 10, 4);
-  const auto described = Ensure({spec});
-  ASSERT_TRUE(described.ok()) << described.status();
-  EXPECT_EQ(described->tables(0).id(), TableIdOf("d"));
-  EXPECT_EQ(described->tables(0).block_count(), 3u);
-  EXPECT_TRUE(store_->tables().specs().empty());
-  ASSERT_TRUE(store_->tables().AddShard(0).ok());
-  v1::TableSpec elsewhere = spec;
-  elsewhere.mutable_optimizer()->set_learning_rate(0.25f);
-  ASSERT_TRUE(store_->tables().Restore(elsewhere).ok());
-  EXPECT_EQ(store_->tables().SpecOf("d")->optimizer().learning_rate(), 0.25f);
-}
-
 TEST_F(ContinuedTableTest, AnotherShapeOptimizerOrUseOfRowsIsRefusedWithWhatToDo) {
   Make();
   ASSERT_TRUE(Ensure({AddingRows("r", 2), AddingDense("d", 10, 4)}).ok());

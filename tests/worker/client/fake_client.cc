@@ -47,9 +47,10 @@ void FakeClient::FailPulls(absl::Status status) {
   pull_error_ = std::move(status);
 }
 
-void FakeClient::FailTables(absl::Status status) {
+void FakeClient::FailTables(absl::Status status, std::function<void()> then) {
   MutexLock lock(&mu_);
   tables_status_ = std::move(status);
+  after_failed_tables_ = std::move(then);
 }
 
 void FakeClient::FailHealth(absl::Status status) {
@@ -190,9 +191,22 @@ uint64_t FakeClient::SettingsChanges() const {
   return settings_changes_;
 }
 
+absl::Status FakeClient::TakeTablesStatus() {
+  absl::Status status;
+  std::function<void()> then;
+  {
+    MutexLock lock(&mu_);
+    status = tables_status_;
+    then = std::exchange(after_failed_tables_, nullptr);
+    if (then) tables_status_ = absl::OkStatus();
+  }
+  if (then) then();
+  return status;
+}
+
 absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vector<v1::TableSpec>& specs) {
+  if (absl::Status status = TakeTablesStatus(); !status.ok()) return status;
   MutexLock lock(&mu_);
-  LODESTONE_RETURN_IF_ERROR(tables_status_);
   std::vector<TableHandle> handles;
   for (const v1::TableSpec& spec : specs) {
     Table& table = tables_[TableIdOf(spec.name())];

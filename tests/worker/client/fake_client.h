@@ -46,7 +46,8 @@ class FakeClient final : public Client {
   void FailPushes(absl::Status status);
   void FailPulls(absl::Status status);
   void FailHealth(absl::Status status);
-  void FailTables(absl::Status status);
+  // Or only the next creation, after which `then` is called.
+  void FailTables(absl::Status status, std::function<void()> then = nullptr);
 
   uint64_t pushes() const;
   uint64_t push_pulls() const;  // Those of the pushes that a pull went with.
@@ -133,6 +134,7 @@ class FakeClient final : public Client {
     std::vector<Version> sent;  // By shard.
   };
 
+  absl::Status TakeTablesStatus();
   Vector Fresh(const Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const;
   void Apply(const Table& table, const float* gradient, Vector* vector) const;
   void PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows, std::vector<bool>* touched)
@@ -164,6 +166,7 @@ class FakeClient final : public Client {
   std::vector<uint64_t> described_after_orders_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::TableSpec> other_server_ ABSL_GUARDED_BY(mu_);
   absl::Status tables_status_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> after_failed_tables_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> pushes_in_flight_max_ ABSL_GUARDED_BY(mu_);
   absl::Status push_error_ ABSL_GUARDED_BY(mu_);
   absl::Status pull_error_ ABSL_GUARDED_BY(mu_);

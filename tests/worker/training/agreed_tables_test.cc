@@ -82,6 +82,15 @@ TEST_F(AgreedTablesTest, WhatNoOperatorHoldsIsForTheServersToJudge) {
   EXPECT_TRUE(waits_.empty());
 }
 
+TEST_F(AgreedTablesTest, WhatAnOperatorChangesBetweenTheQuestionAndTheCallIsFollowed) {
+  client_.FailTables(absl::FailedPreconditionError("another consistency than an operator holds"), [this] {
+    for (const char* const name : {"one", "other"}) client_.ChangeConsistency(name, sync_);
+  });
+  const auto tables = EnsureAgreedTables(&client_, specs_, wait_);
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  EXPECT_TRUE((*tables)->front().spec.consistency().has_sync());
+}
+
 TEST_F(AgreedTablesTest, AreNotWaitedForForEverNorByAWorkerThatIsAskedToStop) {
   client_.ChangeConsistency("one", sync_);
   wait_.timeout_ms = 60'000;
