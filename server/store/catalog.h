@@ -64,12 +64,12 @@ class Catalog {
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One that
   // exists keeps its shape, its initializer, what an operator holds and, unless `spec` says another one, its model; it
   // takes all else of its settings from `spec`, by one update of each owned shard, which is logged and replicated as
-  // any other. One table is created or changed at a time, by as many threads as there
-  // are executors, while these go on with their shards. Waits for logs and executors: not for threads that serve calls.
-  // ALREADY_EXISTS, saying what to do, if a table of that name has another shape, layout of its optimizer's state or
-  // model; INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it
-  // does not fit; UNAVAILABLE if it cannot be logged; FAILED_PRECONDITION if contributions to a step wait, and the
-  // consistency would be of another kind or have other batches.
+  // any other. One table is created or changed at a time, by as many threads as there are executors, while these go on
+  // with their shards. Waits for logs and executors: not for threads that serve calls. ALREADY_EXISTS, saying what to
+  // do, if a table of that name has another shape, layout of its optimizer's state or model; INVALID_ARGUMENT and
+  // UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE
+  // if it cannot be logged; FAILED_PRECONDITION if contributions to a step wait, and the consistency would be of
+  // another kind or have other batches.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, bool keep_settings = false);
   // Admin.SetTable, whose errors it has. Waits and logs as Ensure does.
   absl::StatusOr<v1::SetTableResponse> Set(const v1::SetTableRequest& request);

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kOrders[] = {"consistency={async: {}}", "consistency={sync: {batches: 1}}",
                                    "consistency={tokens: {batch: 1, staleness: 100000}}",
                                    "consistency={bounded: {staleness: 3}}"};
-constexpr int64_t kDisturbedMsMax = 300;  // After its start, about as long as an undisturbed one takes.
+constexpr int64_t kDisturbedMsMax = 300;  // After its start; about as long as an undisturbed change takes.
 constexpr int64_t kStoppedMs = 11'000;    // A pause of training outlives its operator for 10 s.
 constexpr int64_t kAgainMs = 300;
 constexpr char kTimeout[] = "30s";

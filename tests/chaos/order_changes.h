@@ -47,9 +47,9 @@ class OrderChanges {
 
   const Options options_;
   std::ofstream log_;
-  std::string wanted_;    // Empty: it is settled.
-  int64_t tried_ms_ = 0;  // For how long operators might have set it.
-  int64_t ticked_ms_ = 0;
+  std::string wanted_;     // Empty: it is settled.
+  int64_t tried_ms_ = 0;   // For how long operators might have set it.
+  int64_t ticked_ms_ = 0;  // When Tick was called last.
   std::unique_ptr<psctl::Child> psctl_;
   int64_t next_ms_ = 0;    // When an operator begins again.
   int disturbance_ = 0;    // A signal that it gets; 0: none.

@@ -26,6 +26,15 @@ bool HaveOneOrder(const v1::TableSpec& a, const v1::TableSpec& b) {
   return (!HasSteps(a) && !HasSteps(b)) || a.consistency().SerializeAsString() == b.consistency().SerializeAsString();
 }
 
+bool AreSame(const std::vector<std::vector<v1::TableSpec>>& a, const std::vector<std::vector<v1::TableSpec>>& b) {
+  const auto is_same = [](const v1::TableSpec& x, const v1::TableSpec& y) {
+    return x.SerializeAsString() == y.SerializeAsString();
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), is_same);
+  });
+}
+
 // Gives the table the consistency that an operator holds, if one does. Returns how servers disagree about it, in words;
 // empty: they do not.
 std::string TakeHeld(const std::vector<std::vector<v1::TableSpec>>& by_server, v1::TableSpec* table) {
@@ -44,15 +53,6 @@ std::string TakeHeld(const std::vector<std::vector<v1::TableSpec>>& by_server, v
     if (!HaveOneOrder(*spec, *held)) return absl::StrCat("servers have different ones of table `", table->name(), "`");
   }
   return "";
-}
-
-bool AreSame(const std::vector<std::vector<v1::TableSpec>>& a, const std::vector<std::vector<v1::TableSpec>>& b) {
-  const auto is_same = [](const v1::TableSpec& x, const v1::TableSpec& y) {
-    return x.SerializeAsString() == y.SerializeAsString();
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), is_same);
-  });
 }
 
 // The same of all tables, also among each other.
