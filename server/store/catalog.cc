@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
@@ -145,6 +146,16 @@ void LogHeld(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
                 wanted.name(), absl::StrJoin(continued.held(), ","), absl::StrReplaceAll(differences, {{"\n", "; "}}));
 }
 
+constexpr uint64_t kSetRevisionsMax = uint64_t{1} << 31;  // Far from where they would begin again at 0.
+
+// INVALID_ARGUMENT if the revision that is not to be reached again is none that there can be.
+absl::Status CheckRevision(const v1::SetTableRequest& request) {
+  const uint64_t revision = request.settings().revision();
+  if (revision >> kRevisionBitsOfWorkers < kSetRevisionsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("SetTableRequest.settings.revision is ", revision, ", above all that ",
+                                                 "a table can have; leave it out"));
+}
+
 // The revision after an operator has set something: above all that workers have made, on other ps too that had not been
 // there, or had not been asked.
 uint64_t NextSetRevision(uint64_t revision) {
@@ -274,6 +285,7 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
   }
   const Table& table = *found->second->table;
   LODESTONE_RETURN_IF_ERROR(CheckReleased(table.spec(), request));
+  LODESTONE_RETURN_IF_ERROR(CheckRevision(request));
   LODESTONE_ASSIGN_OR_RETURN(v1::TableSpec spec, WithSettings(table.spec(), request));
   const bool at_rest = request.orders() > 0;
   v1::SetTableResponse response;
@@ -287,19 +299,16 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
     if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
-    spec.set_revision(NextSetRevision(table.spec().revision()));
+    spec.set_revision(NextSetRevision(std::max<uint64_t>(table.newest_revision(), request.settings().revision())));
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, at_rest));
-  }
-  if (at_rest && !response.changed() && closer_ != nullptr) {
+  } else if (at_rest) {
+    // Another ps may have told the table what its shards here do not have yet.
+    LODESTONE_RETURN_IF_ERROR(ChangeShards(table, &table.settings(), shards_->held()));
     // So that the steps that shards tell are all that were brought.
-    absl::Status applied;
     for (const ShardId shard : shards_->owned()) {
-      shards_->Run(shard, [&](Shard* one) {
-        if (!shards_->Owns(shard)) return;
-        applied.Update(closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()));
-      });
+      LODESTONE_RETURN_IF_ERROR(OnOwned(
+          shard, [&](Shard* one) { return closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()); }));
     }
-    LODESTONE_RETURN_IF_ERROR(applied);
   }
   *response.mutable_settings() = table.spec();
   return response;
@@ -324,13 +333,18 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(continued));
     if (!continued.held().empty()) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(continued));
     LogHeld(spec, continued);
-    continued.set_revision(table.spec().revision() + 1);
+    continued.set_revision(table.newest_revision() + 1);
     LODESTONE_RETURN_IF_ERROR(Change(*found, continued, /*at_rest=*/false));
     return found;
   }
   if (found != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckSameTable(*found->table, spec));
-    if (spec.revision() > found->table->spec().revision()) LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
+    if (spec.revision() > found->table->spec().revision()) {
+      LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
+      auto changed = std::make_shared<TableMap>();
+      changed->insert(*map->find(found->table->id()));
+      UpdateShards(std::move(changed));
+    }
     return found;
   }
   if (origin != Origin::kAcceptedBefore) {
@@ -364,63 +378,74 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec,
                 spec.revision(), absl::StrReplaceAll(Differences(table.spec(), spec), {{"\n", "; "}}));
   LODESTONE_RETURN_IF_ERROR(log_->health());
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table.Keep(spec));
-  const std::vector<ShardId> owned = shards_->owned();
   std::optional<StepsHeld> held;
   if (!GoesOn(table.spec().consistency(), spec.consistency())) {
     held.emplace(entry.table.get());
     if (!at_rest) {
-      for (const ShardId shard : owned) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
+      for (const ShardId shard : shards_->owned()) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
     }
   }
-  // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes
-  // a shard over, UpdateShards brings there.
+  LODESTONE_RETURN_IF_ERROR(ChangeShards(table, settings, shards_->roles().AtLeast(ShardRole::kGivesUp)));
+  LODESTONE_RETURN_IF_ERROR(UseSettings(entry, spec));
+  // A shard that became owned before that was prepared with the former settings. It was followed until then.
+  return ChangeShards(table, settings, shards_->held());
+}
+
+absl::Status Catalog::ChangeShards(const Table& table, const TableSettings* settings, std::span<const ShardId> shards) {
+  // Not for followers, who may wait for create_mu_ with a change of their own: what one of them lacks when it takes a
+  // shard over, PrepareShard brings there.
   const bool logs = log_->LogOf(0) != nullptr;
-  CommitWait wait(logs ? owned.size() : 0);
+  CommitWait wait(logs ? shards.size() : 0);
   absl::Status failed;
-  for (const ShardId shard : owned) {
+  for (const ShardId shard : shards) {
     shards_->Run(shard, [&](Shard* one) {
-      absl::StatusOr<std::vector<ShardLog::Record>> changed = ChangeShard(table, settings, shard);
-      if (!changed.ok() || changed->empty()) {
+      std::vector<ShardLog::Record> records;
+      if (shards_->Owns(shard)) {
+        auto changed = ChangeShard(table, settings, /*served=*/true, one);
         failed.Update(changed.status());
-        if (logs) wait.Done(changed.status());
-        return;
+        if (changed.ok()) records = *std::move(changed);
+      } else {
+        failed.Update(CheckGivenUp(table, *settings, *one));
       }
-      std::vector<ShardLog::Record>& records = *changed;
+      if (!log_->HasLogOrFollowers()) return;
       log_->Stamp(one, options_.time->NowMs(), records);
       const ReplicaSink::Position position = {shard, one->version()};
-      log_->Append(shards_->ExecutorOf(shard), records, {&position, 1}, nullptr,
+      // Without a record too: it waits for what UpdateShards appended.
+      log_->Append(shards_->ExecutorOf(shard), records, {&position, records.size()}, nullptr,
                    [&wait](CommitEnd end, const absl::Status& done) {
                      if (end == CommitEnd::kLog) wait.Done(done);
                    });
     });
   }
   LODESTONE_RETURN_IF_ERROR(wait.Wait());
-  LODESTONE_RETURN_IF_ERROR(failed);
-  return UseSettings(entry, spec);
+  return failed;
+}
+
+absl::Status Catalog::OnOwned(ShardId shard, const std::function<absl::Status(Shard*)>& use) {
+  absl::Status status;
+  shards_->Run(shard, [&](Shard* one) {
+    if (shards_->Owns(shard)) status = use(one);
+  });
+  return status;
 }
 
 absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
-  absl::Status status;
-  shards_->Run(shard, [&](Shard* one) {
+  return OnOwned(shard, [&](Shard* one) -> absl::Status {
     const StepCollector* const collector = one->steps().Of(table.id());
-    if (!shards_->Owns(shard) || collector == nullptr) return;
-    if (closer_ != nullptr) status = closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max());
-    if (!status.ok() || collector->pending().empty()) return;
-    status = absl::FailedPreconditionError(
+    if (collector == nullptr) return absl::OkStatus();
+    LODESTONE_RETURN_IF_ERROR(closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()));
+    if (collector->pending().empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
         absl::StrCat("the consistency of table `", table.name(), "` cannot be another one in the middle of a step: on ",
                      "shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
                      "; try again when it has ended, or roll the table back to drop it"));
   });
-  return status;
 }
 
 absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
   const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
   LODESTONE_RETURN_IF_ERROR(Log(spec));
-  if (!GoesOn(entry.table->spec().consistency(), spec.consistency())) {
-    entry.table->counters().steps.store(0);
-  }
   entry.table->Use(settings);
   entry.guard->SetFactor(spec.guard().norm_max_factor());
   CountRevisions();
@@ -428,39 +453,65 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
 }
 
 absl::StatusOr<std::vector<ShardLog::Record>> Catalog::ChangeShard(const Table& table, const TableSettings* settings,
-                                                                   ShardId shard) {
+                                                                   bool served, Shard* shard) {
   std::vector<ShardLog::Record> records;
-  Shard* const owned = shards_->Get(shard);
-  if (!shards_->Owns(shard) || owned->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
-  if (closer_ != nullptr) LODESTONE_RETURN_IF_ERROR(EndSteps(table, settings->spec.consistency(), owned));
-  owned->ChangeSettings(table, settings);
-  shards_->TellChanged(shard);
+  if (shard->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
+  LODESTONE_RETURN_IF_ERROR(EndSteps(table, settings->spec.consistency(), served, shard));
+  shard->ChangeSettings(table, settings);
+  shards_->TellChanged(shard->id());
   *records.emplace_back().message.mutable_settings() = settings->spec;
   records.back().message.set_table_known(true);
   return records;
 }
 
-absl::Status Catalog::EndSteps(const Table& table, const v1::Consistency& next, Shard* shard) {
+absl::Status Catalog::EndSteps(const Table& table, const v1::Consistency& next, bool served, Shard* shard) {
   const v1::Consistency& now = shard->SettingsOf(table).spec.consistency();
   if (!StepCollector::Collects(now) || Differences(now, next).empty()) return absl::OkStatus();
-  LODESTONE_RETURN_IF_ERROR(closer_->Release(shard, table.id(), std::numeric_limits<uint64_t>::max()));
+  LODESTONE_RETURN_IF_ERROR(closer_->Release(shard, table.id(), std::numeric_limits<uint64_t>::max(), served));
   // A shard that comes from another ps may have contributions yet.
-  return GoesOn(now, next) ? absl::OkStatus() : closer_->EndSteps(shard, table.id());
+  return GoesOn(now, next) ? absl::OkStatus() : closer_->EndSteps(shard, table.id(), served);
 }
 
-void Catalog::UpdateShards() {
+absl::Status Catalog::CheckGivenUp(const Table& table, const TableSettings& settings, const Shard& shard) const {
+  if (shards_->RoleOf(shard.id()) != ShardRole::kGivesUp) return absl::OkStatus();
+  const v1::TableSpec& has = shard.SettingsOf(table).spec;
+  if (has.revision() >= settings.spec.revision() || GoesOn(has.consistency(), settings.spec.consistency())) {
+    return absl::OkStatus();
+  }
+  // Its next owner may have been asked already, before it knew the table.
+  return absl::UnavailableError(absl::StrCat("shard ", shard.id(),
+                                             " is just given to another ps, and its steps of table `", table.name(),
+                                             "` would begin or end; try again when it is there"));
+}
+
+absl::Status Catalog::UpdateShard(const Table& table, bool served, Shard* shard) {
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<ShardLog::Record> records,
+                             ChangeShard(table, &table.settings(), served, shard));
+  if (!records.empty() && log_->HasLogOrFollowers()) {
+    log_->AppendUnawaited(shard, options_.time->NowMs(), std::move(records));
+  }
+  return absl::OkStatus();
+}
+
+void Catalog::PrepareShard(Shard* shard) {
   const std::shared_ptr<const TableMap> map = tables();
+  for (const auto& [id, entry] : *map) {
+    if (!entry->table->settings().changed()) continue;
+    const absl::Status updated = UpdateShard(*entry->table, /*served=*/false, shard);
+    LODESTONE_CHECK(updated.ok());  // Where it is not served yet, nothing is refused.
+  }
+}
+
+void Catalog::UpdateShards(std::shared_ptr<const TableMap> map) {
   const bool any =
       std::any_of(map->begin(), map->end(), [](const auto& one) { return one.second->table->settings().changed(); });
-  if (!any || !gate_->open()) return;
+  if (!any) return;
   for (const ShardId shard : shards_->owned()) {
     shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, map, shard] {
-      if (!log_->health().ok() || !gate_->CheckServing().ok()) return;
+      if (!shards_->Owns(shard) || !log_->health().ok() || !gate_->CheckServing().ok()) return;
       for (const auto& [id, entry] : *map) {
         if (!entry->table->settings().changed()) continue;
-        auto records = ChangeShard(*entry->table, &entry->table->settings(), shard);
-        if (!records.ok() || records->empty()) continue;  // It is tried again.
-        log_->AppendUnawaited(shards_->Get(shard), options_.time->NowMs(), *std::move(records));
+        (void)UpdateShard(*entry->table, /*served=*/true, shards_->Get(shard));  // It is tried again.
       }
     });
   }

@@ -8,7 +8,8 @@ Two ps with cluster.replicas: 2 on loopback, one table of rows of 64 floats (Ada
 random rows at a time, four calls at a time. Ps 1 is killed, stays away for a while, and comes back: with its folder, so
 that it gets what it lacks from the other's log; or without, so that it gets whole states. Printed, for each: calls per second with
 both copies, with one (ps 1 away), and from the return to when every shard has both again; and how long that took. Medians of the
-runs, with their range.
+runs, with their range. With --apart ps 1 has a core of its own, as a machine of its own has, and what it does takes none of the
+client's or owner's time.
 """
 
 import argparse
@@ -68,7 +69,13 @@ class Load:
         self._thread.join()
 
 
-def measure(lodestone, program, rows, seconds):
+def pin(pid, cores):
+    """Has a process, all threads that it has or makes, run on these cores."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), cores)
+
+
+def measure(lodestone, program, rows, seconds, apart):
     """The rates (both, one, catching up) and the seconds that catching up took, by the way of return."""
     import numpy as np
 
@@ -77,6 +84,11 @@ def measure(lodestone, program, rows, seconds):
         config = {"cluster": {"replicas": 2, "shards": 16}, "coordinator": {"lease_ms": 3000}}
         with lodestone.local(servers=2, program=program, folder=folder, config=config) as servers, \
                 servers.connect() as cluster:
+            def pin_follower():
+                if apart:
+                    pin(servers._processes[1].pid, {max(apart)})
+
+            pin_follower()
             table = cluster.embedding("rows", DIM, lodestone.Adagrad(0.01))
             for first in range(0, rows, KEYS):
                 table.push(np.arange(first, min(first + KEYS, rows), dtype=np.uint64),
@@ -97,6 +109,7 @@ def measure(lodestone, program, rows, seconds):
                     if way == "states":
                         shutil.rmtree(os.path.join(folder, "ps-1"))
                     servers.start(1)
+                    pin_follower()
                     catching, took = load.rate_until(in_sync, 300)
                     found[way] = (both, one, catching, took)
             finally:
@@ -127,9 +140,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="of each phase with both copies, and with one")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"), help="what Bazel has built")
+    parser.add_argument("--apart", action="store_true", help="the follower on a core of its own, the client and the "
+                        "owner on another, as if they were machines: without it they take each other's time on two cores")
     arguments = parser.parse_args()
+    cores = os.sched_getaffinity(0)
+    if arguments.apart:
+        pin(os.getpid(), {min(cores)})
     with built_package(arguments.bin) as lodestone:
-        runs = [measure(lodestone, os.path.join(arguments.bin, "server/ps"), arguments.rows, arguments.seconds)
+        runs = [measure(lodestone, os.path.join(arguments.bin, "server/ps"), arguments.rows, arguments.seconds,
+                        cores if arguments.apart else None)
                 for _ in range(arguments.runs)]
     for way, told in (("log", "from the log"), ("states", "by whole states")):
         both, one, catching, took = zip(*(run[way] for run in runs))

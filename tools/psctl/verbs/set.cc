@@ -251,14 +251,32 @@ bool HasFailed(const std::vector<SetPart>& parts) {
   return std::any_of(parts.begin(), parts.end(), [](const SetPart& part) { return !part.done.ok(); });
 }
 
-// As SetOnCluster, again until all ps have done it: of a ps that is away, or that answers late, nothing may be left to
-// be done when training goes on. The pause is sure to last for each attempt, which first asks who the ps are.
+bool HasChanged(const std::vector<SetPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const SetPart& part) { return part.done.ok() && part.done->changed(); });
+}
+
+// Adds the ps that have changed something to `changed`; all that are there have changed it by this part or an earlier.
+void NoteChanged(std::set<uint32_t>* changed, std::vector<SetPart>* parts) {
+  for (SetPart& part : *parts) {
+    if (!part.done.ok()) continue;
+    if (part.done->changed()) changed->insert(part.server);
+    part.done->set_changed(changed->contains(part.server));
+  }
+}
+
+// As SetOnCluster, again until all ps have it at once: of a ps that is away, that answers late, or that gets its first
+// shard meanwhile, nothing may be left to be done when training goes on. The pause is sure to last for each attempt,
+// which first asks who the ps are.
 absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v1::SetTableRequest request,
                                                     HeldPause* pause) {
   SetOptions attempt = options;
   attempt.timeout_ms = std::min<int>(options.timeout_ms, HeldPause::kSureMs / 2);
   const SteadyTime time;
   const int64_t until_ms = time.NowMs() + options.timeout_ms;
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<SetPart> before, Ask(attempt, request.table()));
+  request.mutable_settings()->set_revision(NewestOf(before).revision());
+  std::set<uint32_t> changed;
   while (true) {
     LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(options.timeout_ms));
     request.set_orders(orders);
@@ -267,7 +285,14 @@ absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v
                            return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status()) ||
                                   absl::IsFailedPrecondition(part.done.status());
                          });
-    if ((parts.ok() && !HasFailed(*parts)) || refused || time.NowMs() >= until_ms) return parts;
+    const bool all_done = parts.ok() && !HasFailed(*parts);
+    const bool all_had_it = all_done && !HasChanged(*parts);
+    if (parts.ok()) NoteChanged(&changed, &*parts);
+    if (all_had_it || refused || time.NowMs() >= until_ms) return parts;
+    if (all_done) {
+      request.clear_released();
+      continue;
+    }
     if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
   }
 }
