@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
@@ -20,11 +18,9 @@
 #include "common/telemetry/log.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
-#include "server/store/commit_wait.h"
 #include "server/store/held_settings.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
-#include "server/store/step_closer.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
@@ -84,13 +80,6 @@ absl::Status CheckConsistency(const v1::TableSpec& spec) {
   return Annotate(StepCollector::Check(spec.consistency()), absl::StrCat("table `", spec.name(), "`"));
 }
 
-// Whether a table that has `from` needs no new beginning of its steps for `to`.
-bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
-  if (from.has_sync() && to.has_sync()) return from.sync().batches() == to.sync().batches();
-  if (from.has_tokens() && to.has_tokens()) return from.tokens().batch() == to.tokens().batch();
-  return !StepCollector::Collects(from) && !StepCollector::Collects(to);
-}
-
 // FAILED_PRECONDITION if steps would begin or end, by which workers take their samples, while they train.
 absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSpec& to) {
   if (!StepCollector::Collects(from.consistency()) && !StepCollector::Collects(to.consistency())) {
@@ -107,7 +96,7 @@ absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSp
 // FAILED_PRECONDITION if a worker wants steps, or none, or others, and an operator holds it otherwise: it would train
 // by rules that the table does not have.
 absl::Status CheckHeldConsistency(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
-  if (GoesOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
+  if (StepsGoOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the worker wants another consistency of table `", wanted.name(),
                                                     "` than an operator holds, and one of them has ",
                                                     "steps (sync, tokens): set another one first (psctl set ",
@@ -303,12 +292,8 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, at_rest));
   } else if (at_rest) {
     // Another ps may have told the table what its shards here do not have yet.
-    LODESTONE_RETURN_IF_ERROR(ChangeShards(table, &table.settings(), shards_->held()));
-    // So that the steps that shards tell are all that were brought.
-    for (const ShardId shard : shards_->owned()) {
-      LODESTONE_RETURN_IF_ERROR(OnOwned(
-          shard, [&](Shard* one) { return closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()); }));
-    }
+    LODESTONE_RETURN_IF_ERROR(updates_.Bring(table, &table.settings(), shards_->held()));
+    LODESTONE_RETURN_IF_ERROR(updates_.ApplyCompleteSteps(table));
   }
   *response.mutable_settings() = table.spec();
   return response;
@@ -343,7 +328,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
       LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
       auto changed = std::make_shared<TableMap>();
       changed->insert(*map->find(found->table->id()));
-      UpdateShards(std::move(changed));
+      updates_.BringLater(std::move(changed));
     }
     return found;
   }
@@ -379,67 +364,14 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec,
   LODESTONE_RETURN_IF_ERROR(log_->health());
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table.Keep(spec));
   std::optional<StepsHeld> held;
-  if (!GoesOn(table.spec().consistency(), spec.consistency())) {
+  if (!StepsGoOn(table.spec().consistency(), spec.consistency())) {
     held.emplace(entry.table.get());
-    if (!at_rest) {
-      for (const ShardId shard : shards_->owned()) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
-    }
+    if (!at_rest) LODESTONE_RETURN_IF_ERROR(updates_.CheckNothingWaits(table));
   }
-  LODESTONE_RETURN_IF_ERROR(ChangeShards(table, settings, shards_->roles().AtLeast(ShardRole::kGivesUp)));
+  LODESTONE_RETURN_IF_ERROR(updates_.Bring(table, settings, shards_->roles().AtLeast(ShardRole::kGivesUp)));
   LODESTONE_RETURN_IF_ERROR(UseSettings(entry, spec));
   // A shard that became owned before that was prepared with the former settings. It was followed until then.
-  return ChangeShards(table, settings, shards_->held());
-}
-
-absl::Status Catalog::ChangeShards(const Table& table, const TableSettings* settings, std::span<const ShardId> shards) {
-  // Not for followers, who may wait for create_mu_ with a change of their own: what one of them lacks when it takes a
-  // shard over, PrepareShard brings there.
-  const bool logs = log_->LogOf(0) != nullptr;
-  CommitWait wait(logs ? shards.size() : 0);
-  absl::Status failed;
-  for (const ShardId shard : shards) {
-    shards_->Run(shard, [&](Shard* one) {
-      std::vector<ShardLog::Record> records;
-      if (shards_->Owns(shard)) {
-        auto changed = ChangeShard(table, settings, /*served=*/true, one);
-        failed.Update(changed.status());
-        if (changed.ok()) records = *std::move(changed);
-      } else {
-        failed.Update(CheckGivenUp(table, *settings, *one));
-      }
-      if (!log_->HasLogOrFollowers()) return;
-      log_->Stamp(one, options_.time->NowMs(), records);
-      const ReplicaSink::Position position = {shard, one->version()};
-      // Without a record too: it waits for what UpdateShards appended.
-      log_->Append(shards_->ExecutorOf(shard), records, {&position, records.size()}, nullptr,
-                   [&wait](CommitEnd end, const absl::Status& done) {
-                     if (end == CommitEnd::kLog) wait.Done(done);
-                   });
-    });
-  }
-  LODESTONE_RETURN_IF_ERROR(wait.Wait());
-  return failed;
-}
-
-absl::Status Catalog::OnOwned(ShardId shard, const std::function<absl::Status(Shard*)>& use) {
-  absl::Status status;
-  shards_->Run(shard, [&](Shard* one) {
-    if (shards_->Owns(shard)) status = use(one);
-  });
-  return status;
-}
-
-absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
-  return OnOwned(shard, [&](Shard* one) -> absl::Status {
-    const StepCollector* const collector = one->steps().Of(table.id());
-    if (collector == nullptr) return absl::OkStatus();
-    LODESTONE_RETURN_IF_ERROR(closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()));
-    if (collector->pending().empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the consistency of table `", table.name(), "` cannot be another one in the middle of a step: on ",
-                     "shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
-                     "; try again when it has ended, or roll the table back to drop it"));
-  });
+  return updates_.Bring(table, settings, shards_->held());
 }
 
 absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
@@ -450,71 +382,6 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
   entry.guard->SetFactor(spec.guard().norm_max_factor());
   CountRevisions();
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<ShardLog::Record>> Catalog::ChangeShard(const Table& table, const TableSettings* settings,
-                                                                   bool served, Shard* shard) {
-  std::vector<ShardLog::Record> records;
-  if (shard->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
-  LODESTONE_RETURN_IF_ERROR(EndSteps(table, settings->spec.consistency(), served, shard));
-  shard->ChangeSettings(table, settings);
-  shards_->TellChanged(shard->id());
-  *records.emplace_back().message.mutable_settings() = settings->spec;
-  records.back().message.set_table_known(true);
-  return records;
-}
-
-absl::Status Catalog::EndSteps(const Table& table, const v1::Consistency& next, bool served, Shard* shard) {
-  const v1::Consistency& now = shard->SettingsOf(table).spec.consistency();
-  if (!StepCollector::Collects(now) || Differences(now, next).empty()) return absl::OkStatus();
-  LODESTONE_RETURN_IF_ERROR(closer_->Release(shard, table.id(), std::numeric_limits<uint64_t>::max(), served));
-  // A shard that comes from another ps may have contributions yet.
-  return GoesOn(now, next) ? absl::OkStatus() : closer_->EndSteps(shard, table.id(), served);
-}
-
-absl::Status Catalog::CheckGivenUp(const Table& table, const TableSettings& settings, const Shard& shard) const {
-  if (shards_->RoleOf(shard.id()) != ShardRole::kGivesUp) return absl::OkStatus();
-  const v1::TableSpec& has = shard.SettingsOf(table).spec;
-  if (has.revision() >= settings.spec.revision() || GoesOn(has.consistency(), settings.spec.consistency())) {
-    return absl::OkStatus();
-  }
-  // Its next owner may have been asked already, before it knew the table.
-  return absl::UnavailableError(absl::StrCat("shard ", shard.id(),
-                                             " is just given to another ps, and its steps of table `", table.name(),
-                                             "` would begin or end; try again when it is there"));
-}
-
-absl::Status Catalog::UpdateShard(const Table& table, bool served, Shard* shard) {
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<ShardLog::Record> records,
-                             ChangeShard(table, &table.settings(), served, shard));
-  if (!records.empty() && log_->HasLogOrFollowers()) {
-    log_->AppendUnawaited(shard, options_.time->NowMs(), std::move(records));
-  }
-  return absl::OkStatus();
-}
-
-void Catalog::PrepareShard(Shard* shard) {
-  const std::shared_ptr<const TableMap> map = tables();
-  for (const auto& [id, entry] : *map) {
-    if (!entry->table->settings().changed()) continue;
-    const absl::Status updated = UpdateShard(*entry->table, /*served=*/false, shard);
-    LODESTONE_CHECK(updated.ok());  // Where it is not served yet, nothing is refused.
-  }
-}
-
-void Catalog::UpdateShards(std::shared_ptr<const TableMap> map) {
-  const bool any =
-      std::any_of(map->begin(), map->end(), [](const auto& one) { return one.second->table->settings().changed(); });
-  if (!any) return;
-  for (const ShardId shard : shards_->owned()) {
-    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, map, shard] {
-      if (!shards_->Owns(shard) || !log_->health().ok() || !gate_->CheckServing().ok()) return;
-      for (const auto& [id, entry] : *map) {
-        if (!entry->table->settings().changed()) continue;
-        (void)UpdateShard(*entry->table, /*served=*/true, shards_->Get(shard));  // It is tried again.
-      }
-    });
-  }
 }
 
 absl::Status Catalog::AddShard(ShardId shard) {

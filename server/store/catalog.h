@@ -20,6 +20,7 @@
 #include "proto/admin.pb.h"
 #include "proto/table.pb.h"
 #include "server/store/memory_budget.h"
+#include "server/store/settings_updates.h"
 #include "server/store/table_map.h"
 #include "server/table/table.h"
 #include "server/wal/shard_log.h"
@@ -49,7 +50,7 @@ class Catalog {
         gate_(gate),
         shards_(shards),
         log_(log),
-        closer_(closer),
+        updates_(options.time, gate, shards, log, closer),
         budget_(
             options.memory_max_bytes, [this] { return totals_.bytes.load(std::memory_order_relaxed); },
             options.process_bytes) {}
@@ -75,13 +76,11 @@ class Catalog {
   // its numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings
   // that are newer become the table's, and soon those of owned shards; the others have records of their own.
   absl::Status Restore(v1::TableSpec spec);
-  // Brings the tables' settings to a shard that this ps is about to answer for, and that may lack them: its former
-  // owner ended or gave it up before it had them. So no contribution to a step comes to a shard that does not count
-  // steps yet. On its executor.
-  void PrepareShard(Shard* shard);
+  // SettingsUpdates::Prepare, for all tables. On the shard's executor.
+  void PrepareShard(Shard* shard) { updates_.Prepare(*tables(), shard); }
   // Brings the tables' settings to owned shards that lack them, because they could not be written when they came. Does
   // not wait. About once a second.
-  void UpdateShards() { UpdateShards(tables()); }
+  void UpdateShards() { updates_.BringLater(tables()); }
 
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
@@ -118,29 +117,8 @@ class Catalog {
   // The settings of `spec`, which the table does not have, become its own: first those of the owned shards. `at_rest`:
   // what waits for the end of a step may be applied as it is, where steps end.
   absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest);
-  // The settings become those of `shards`, of which only the owned ones count, where they are of an earlier revision.
-  // Waits until the logs have them. The log's error, or that of ChangeShard; UNAVAILABLE if a shard is just given up to
-  // another ps, and its steps would begin or end.
-  absl::Status ChangeShards(const Table& table, const TableSettings* settings, std::span<const ShardId> shards);
-  absl::Status CheckGivenUp(const Table& table, const TableSettings& settings, const Shard& shard) const;
-  // What `use` returns of a shard, on its executor; OK without that if it is not owned.
-  absl::Status OnOwned(ShardId shard, const std::function<absl::Status(Shard*)>& use);
-  // Applies the steps of the table that have all their batches on an owned shard. FAILED_PRECONDITION if contributions
-  // to another one wait.
-  absl::Status CheckNothingWaits(const Table& table, ShardId shard);
-  // Before a shard gets the consistency `next`: applies the step that has all of its batches, and what waits as it is,
-  // if the steps end with that. On its executor. If it is `served`, the log's error if it cannot be written now.
-  absl::Status EndSteps(const Table& table, const v1::Consistency& next, bool served, Shard* shard);
   // They become the table's alone. It is logged before.
   absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
-  // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
-  // them. The error of EndSteps: it keeps those that it has. `served`: this ps answers for the shard already.
-  absl::StatusOr<std::vector<ShardLog::Record>> ChangeShard(const Table& table, const TableSettings* settings,
-                                                            bool served, Shard* shard);
-  // Brings the settings of a table to a shard that lacks them, and waits for nothing. The error of ChangeShard.
-  absl::Status UpdateShard(const Table& table, bool served, Shard* shard);
-  // UpdateShard of these tables and all owned shards, on their executors, later.
-  void UpdateShards(std::shared_ptr<const TableMap> map);
   // Adds the revisions up again.
   void CountRevisions();
   // Logs a specification, which specs() has from before that until it is set to nothing: a checkpoint that is written
@@ -156,9 +134,9 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
-  StepCloser* const closer_;
-  Table::Totals totals_;  // Counted beside each table's: a walk over all would cost each push of new rows.
-  MemoryBudget budget_;   // Synchronises itself.
+  SettingsUpdates updates_;  // Synchronises itself.
+  Table::Totals totals_;     // Counted beside each table's: a walk over all would cost each push of new rows.
+  MemoryBudget budget_;      // Synchronises itself.
   std::atomic<uint64_t> settings_revision_{0};
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
