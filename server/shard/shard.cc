@@ -220,6 +220,7 @@ absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> ev
 }
 
 void Shard::ChangeSettings(const Table& of, const TableSettings* settings) {
+  const StepCollector* const before = steps_.Of(of.id());
   Table* table = nullptr;
   if (of.is_dense()) {
     DenseTable& part = *contents_.dense.find(of.id())->second;
@@ -231,9 +232,8 @@ void Shard::ChangeSettings(const Table& of, const TableSettings* settings) {
     table = part.mutable_table();
   }
   contents_.AdjustSteps(table, *settings);
-  const StepCollector* const collector = steps_.Of(table->id());
-  // The figure is of the steps that are counted now.
-  if (collector == nullptr || collector->steps() == 0) table->counters().steps.store(0);
+  // The figure is of the steps that are counted now: not of the last of those before, which have just ended.
+  if (before != nullptr && before != steps_.Of(of.id())) table->counters().steps.store(0);
   contents_.version.store(version() + 1, std::memory_order_release);
 }
 

@@ -135,20 +135,24 @@ void LogHeld(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
                 wanted.name(), absl::StrJoin(continued.held(), ","), absl::StrReplaceAll(differences, {{"\n", "; "}}));
 }
 
-constexpr uint64_t kSetRevisionsMax = uint64_t{1} << 31;  // Far from where they would begin again at 0.
-
-// INVALID_ARGUMENT if the revision that is not to be reached again is none that there can be.
-absl::Status CheckRevision(const v1::SetTableRequest& request) {
-  const uint64_t revision = request.settings().revision();
-  if (revision >> kRevisionBitsOfWorkers < kSetRevisionsMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("SetTableRequest.settings.revision is ", revision, ", above all that ",
-                                                 "a table can have; leave it out"));
-}
+// What a request says is no more, so that revisions do not begin again at 0.
+constexpr uint64_t kSentRevisionMax = uint64_t{1} << 63;
 
 // The revision after an operator has set something: above all that workers have made, on other ps too that had not been
-// there, or had not been asked.
-uint64_t NextSetRevision(uint64_t revision) {
-  return ((revision >> kRevisionBitsOfWorkers) + 1) << kRevisionBitsOfWorkers;
+// there, or had not been asked. `sent`: of the request.
+uint64_t NextSetRevision(uint64_t newest, uint64_t sent) {
+  const uint64_t above = std::max(newest, std::min(sent, kSentRevisionMax));
+  return ((above >> kRevisionBitsOfWorkers) + 1) << kRevisionBitsOfWorkers;
+}
+
+// The revision after a worker has brought something. UNAVAILABLE while an operator's change has ended on some shards
+// only, which what a worker brings must not pass.
+absl::StatusOr<uint64_t> NextRevision(const Table& table) {
+  const uint64_t newest = table.newest_revision();
+  if (newest >> kRevisionBitsOfWorkers == table.spec().revision() >> kRevisionBitsOfWorkers) return newest + 1;
+  return absl::UnavailableError(absl::StrCat("a change of table `", table.name(),
+                                             "` by psctl set has not ended here, and ",
+                                             "a worker brings other settings: run psctl set again"));
 }
 
 // Has contributions to the steps of a table refused while it lives.
@@ -274,7 +278,6 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
   }
   const Table& table = *found->second->table;
   LODESTONE_RETURN_IF_ERROR(CheckReleased(table.spec(), request));
-  LODESTONE_RETURN_IF_ERROR(CheckRevision(request));
   LODESTONE_ASSIGN_OR_RETURN(v1::TableSpec spec, WithSettings(table.spec(), request));
   const bool at_rest = request.orders() > 0;
   v1::SetTableResponse response;
@@ -288,7 +291,7 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
     if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
-    spec.set_revision(NextSetRevision(std::max<uint64_t>(table.newest_revision(), request.settings().revision())));
+    spec.set_revision(NextSetRevision(table.newest_revision(), request.settings().revision()));
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, at_rest));
   } else if (at_rest) {
     // Another ps may have told the table what its shards here do not have yet.
@@ -296,6 +299,7 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     LODESTONE_RETURN_IF_ERROR(updates_.ApplyCompleteSteps(table));
   }
   *response.mutable_settings() = table.spec();
+  response.mutable_settings()->set_revision(table.newest_revision());
   return response;
 }
 
@@ -318,7 +322,8 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(continued));
     if (!continued.held().empty()) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(continued));
     LogHeld(spec, continued);
-    continued.set_revision(table.newest_revision() + 1);
+    LODESTONE_ASSIGN_OR_RETURN(const uint64_t revision, NextRevision(table));
+    continued.set_revision(revision);
     LODESTONE_RETURN_IF_ERROR(Change(*found, continued, /*at_rest=*/false));
     return found;
   }
@@ -378,6 +383,7 @@ absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& 
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
   const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
   LODESTONE_RETURN_IF_ERROR(Log(spec));
+  if (!StepsGoOn(entry.table->spec().consistency(), spec.consistency())) entry.table->counters().steps.store(0);
   entry.table->Use(settings);
   entry.guard->SetFactor(spec.guard().norm_max_factor());
   CountRevisions();

@@ -55,8 +55,15 @@ absl::Status SettingsUpdates::CheckNothingWaits(const Table& table) {
 
 absl::Status SettingsUpdates::Bring(const Table& table, const TableSettings* settings,
                                     std::span<const ShardId> shards) {
-  // Not for followers, who may wait for a change of their own, which waits for this one: what one of them lacks when it
-  // takes a shard over, Prepare brings there.
+  LODESTONE_RETURN_IF_ERROR(log_->health());
+  for (const ShardId shard : shards) {  // Before anything has changed.
+    if (shards_->RoleOf(shard) != ShardRole::kGivesUp) continue;
+    absl::Status given_up;
+    shards_->Run(shard, [&](Shard* one) { given_up = CheckGivenUp(table, *settings, *one); });
+    LODESTONE_RETURN_IF_ERROR(given_up);
+  }
+  // It does not wait for followers. One of them may be waiting until this change ends, as only one is made at a time;
+  // what a follower lacks when it takes a shard over, Prepare brings there.
   const bool logs = log_->LogOf(0) != nullptr;
   CommitWait wait(logs ? shards.size() : 0);
   absl::Status failed;
@@ -114,7 +121,7 @@ absl::Status SettingsUpdates::EndSteps(const Table& table, const v1::Consistency
 
 absl::Status SettingsUpdates::CheckGivenUp(const Table& table, const TableSettings& settings,
                                            const Shard& shard) const {
-  if (shards_->RoleOf(shard.id()) != ShardRole::kGivesUp) return absl::OkStatus();
+  if (shards_->RoleOf(shard.id()) != ShardRole::kGivesUp) return absl::OkStatus();  // It is followed, or owned again.
   const v1::TableSpec& has = shard.SettingsOf(table).spec;
   if (has.revision() >= settings.spec.revision() || StepsGoOn(has.consistency(), settings.spec.consistency())) {
     return absl::OkStatus();

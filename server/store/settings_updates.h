@@ -41,10 +41,10 @@ class SettingsUpdates {
   // Applies the steps of the table that have all their batches: so that the steps that shards tell are all that were
   // brought. The log's error if it cannot be written now.
   absl::Status ApplyCompleteSteps(const Table& table);
-  // The same. FAILED_PRECONDITION if contributions to another step wait.
+  // Does so too, and returns FAILED_PRECONDITION if contributions to another step wait then.
   absl::Status CheckNothingWaits(const Table& table);
 
-  // The settings become those of `shards`, of which only the owned ones count, where they are of an earlier revision;
+  // The settings become those of the owned ones of `shards`, where these have settings of an earlier revision;
   // steps that cannot go on end before. Waits for their executors, and until the logs have the updates. The log's
   // error; UNAVAILABLE if a shard is just given up to another ps, and its steps would begin or end. A shard that failed
   // keeps the settings that it has.

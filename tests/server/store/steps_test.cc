@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
+#include "server/store/table_entry.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -499,16 +500,59 @@ TEST_F(BegunStepsTest, TheyDoNotBeginWhileAShardIsGivenToAnotherPs) {
 
 TEST_F(BegunStepsTest, WhatHalfFailedIsNoReasonToSkipWhatIsSetNext) {
   MakeAsync();
-  store_->shards().GiveUp(3);
+  ASSERT_TRUE(BeginSteps(4));
+  auto push = NewPush(1);
+  push.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, true);
+  push.header.mutable_contribution()->set_samples(1);
+  ASSERT_TRUE(Push(push).ok());
+  serves_ = false;  // The shard that has it cannot end its step.
   v1::SetTableRequest request = RequestOf(3);
-  for (const char* const table : {"dense", "rows"}) {
-    request.set_table(table);
-    ASSERT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kUnavailable);
-  }
-  store_->shards().TakeBack(3);
+  request.set_table("rows");
+  ASSERT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kAborted);
+  serves_ = true;
   ASSERT_TRUE(BeginSteps(2)) << "not three, which the other shards have";
-  ExpectAverageOfStep(0, 1, 0);
+  ExpectAverageOfStep(0, 2, 0);
   EXPECT_EQ(StatusOf("rows").steps(), 1u);
+}
+
+TEST_F(BegunStepsTest, AWorkersSettingsDoNotPassAnOperatorsThatHaveNotEnded) {
+  MakeAsync();
+  v1::SetTableRequest request = RequestOf(3);
+  request.set_table("rows");
+  serves_ = false;
+  store_->shards().GiveUp(3);
+  EXPECT_FALSE(store_->tables().Set(request).ok());
+  EXPECT_FALSE(HasSteps(4)) << "it is refused before anything is changed";
+  store_->shards().TakeBack(3);
+  // As if a shard had come from another ps, where that had ended.
+  v1::TableSpec spec = *store_->tables().SpecOf("rows");
+  spec.mutable_consistency()->mutable_sync()->set_batches(3);
+  spec.set_revision(uint64_t{4} << 32);
+  const auto entry = store_->tables().tables()->at(TableIdOf("rows"));
+  const auto kept = entry->table->Keep(spec);
+  ASSERT_TRUE(kept.ok());
+  v1::TableSpec brought = AddingRows("rows", kDim);
+  brought.mutable_optimizer()->set_learning_rate(-2);
+  const absl::Status refused = Ensure({brought}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("run psctl set again"));
+  v1::SetTableRequest question;
+  question.set_table("rows");
+  EXPECT_EQ(store_->tables().Set(question)->settings().revision(), uint64_t{4} << 32);
+  serves_ = true;
+  ASSERT_TRUE(BeginSteps(2));
+  EXPECT_EQ(store_->tables().SpecOf("rows")->revision(), uint64_t{5} << 32);
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, WhatIsReleasedMayBeReleasedAgainInAPause) {
+  MakeAsync();
+  v1::SetTableRequest request;
+  request.set_table("rows");
+  request.add_released("guard");
+  EXPECT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kFailedPrecondition);
+  request.set_orders(1);
+  EXPECT_TRUE(store_->tables().Set(request).ok());
 }
 
 TEST_F(BegunStepsTest, ANewRevisionIsAboveThatOfTheRequestWhichIsBounded) {
@@ -519,8 +563,13 @@ TEST_F(BegunStepsTest, ANewRevisionIsAboveThatOfTheRequestWhichIsBounded) {
   const auto done = store_->tables().Set(request);
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_EQ(done->settings().revision(), uint64_t{8} << 32);
-  request.mutable_settings()->set_revision(uint64_t{1} << 63);
-  EXPECT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const uint64_t more : {1, 2}) {
+    request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(2 + more);
+    request.mutable_settings()->set_revision(std::numeric_limits<uint64_t>::max());
+    const auto bounded = store_->tables().Set(request);
+    ASSERT_TRUE(bounded.ok()) << bounded.status();
+    EXPECT_EQ(bounded->settings().revision(), (uint64_t{1} << 63) + (more << 32));
+  }
 }
 
 TEST_F(BegunStepsTest, AShardThatLacksThemAtTheStartOfItsPsHasThemBeforeItIsServed) {
