@@ -33,6 +33,7 @@ namespace {
 
 constexpr char kSet[] = "set";
 constexpr int kSetAgainMs = 200;
+constexpr int kTellAfterMs = 1000;
 
 // The answer of one ps.
 struct SetPart {
@@ -265,6 +266,15 @@ void NoteChanged(std::set<uint32_t>* changed, std::vector<SetPart>* parts) {
   }
 }
 
+// Says once what the pause of training takes so long for.
+void TellWait(const absl::StatusOr<std::vector<SetPart>>& parts) {
+  if (!parts.ok()) return Complain(kSet, absl::StrCat("tries again, training pauses: ", parts.status().message()));
+  for (const SetPart& part : *parts) {
+    if (part.done.ok()) continue;
+    Complain(kSet, absl::StrCat("tries again, training pauses: ps ", part.server, ": ", part.done.status().message()));
+  }
+}
+
 // As SetOnCluster, again until all ps had it before they were asked: of a ps that is away, that answers late, or that
 // gets its first shard meanwhile, nothing may be left to be done when training goes on. The pause is sure to last for
 // each attempt, which first asks who the ps are.
@@ -275,7 +285,10 @@ absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v
   const SteadyTime time;
   const int64_t until_ms = time.NowMs() + options.timeout_ms;
   std::set<uint32_t> changed;
-  for (int rounds_done = 0;;) {
+  const int64_t tell_ms = time.NowMs() + kTellAfterMs;
+  bool told = false;
+  int rounds_done = 0;
+  while (true) {
     LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(options.timeout_ms));
     request.set_orders(orders);
     absl::StatusOr<std::vector<SetPart>> parts = SetOnCluster(attempt, request);
@@ -296,6 +309,7 @@ absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v
       return absl::DeadlineExceededError("servers changed it again and again: is there another operator?");
     }
     if (all_done && ++rounds_done == 1) continue;
+    if (time.NowMs() >= tell_ms && !std::exchange(told, true)) TellWait(parts);
     if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
   }
 }

@@ -100,6 +100,15 @@ TEST_F(SetTest, InAPauseItAsksUntilEveryServerHadIt) {
   EXPECT_THAT(errors_, IsEmpty());
 }
 
+TEST_F(SetTest, APauseThatTakesLongSaysWhatItWaitsFor) {
+  zero_.status.add_tables()->set_name("rows");
+  zero_.refusals = 8;  // Each for 200 ms at least.
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  EXPECT_THAT(Output(0), HasSubstr("ps 0: changed\n"));
+  EXPECT_THAT(errors_, HasSubstr("tries again, training pauses: ps 0: "));
+  EXPECT_THAT(errors_, HasSubstr("shard 3 is just given to another ps"));
+}
+
 TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
   zero_.status.add_tables()->set_name("rows");
   options_.assignments = {"consistency={sync: {batches: 2}}"};
