@@ -9,7 +9,8 @@ random rows at a time, four calls at a time. Ps 1 is killed, stays away for a wh
 that it gets what it lacks from the other's log; or without, so that it gets whole states. Printed, for each: calls per second with
 both copies, with one (ps 1 away), and from the return to when every shard has both again; and how long that took. Medians of the
 runs, with their range. With --apart ps 1 has a core of its own, as a machine of its own has, and what it does takes none of the
-client's or owner's time.
+client's or ps 0's time. Before it is killed first ("from the log") ps 1 owns half of the shards, and after that none: with both
+copies it then takes a part of the owners' work off ps 0.
 """
 
 import argparse
@@ -75,8 +76,11 @@ def pin(pid, cores):
         os.sched_setaffinity(int(thread), cores)
 
 
-def measure(lodestone, program, rows, seconds, apart):
-    """The rates (both, one, catching up) and the seconds that catching up took, by the way of return."""
+def measure(lodestone, program, rows, seconds, core):
+    """The rates (both, one, catching up) and the seconds that catching up took, by the way of return.
+
+    core: of ps 1; None: any.
+    """
     import numpy as np
 
     found = {}
@@ -84,11 +88,11 @@ def measure(lodestone, program, rows, seconds, apart):
         config = {"cluster": {"replicas": 2, "shards": 16}, "coordinator": {"lease_ms": 3000}}
         with lodestone.local(servers=2, program=program, folder=folder, config=config) as servers, \
                 servers.connect() as cluster:
-            def pin_follower():
-                if apart:
-                    pin(servers._processes[1].pid, {max(apart)})
+            def pin_returning():
+                if core is not None:
+                    pin(servers._processes[1].pid, {core})
 
-            pin_follower()
+            pin_returning()
             table = cluster.embedding("rows", DIM, lodestone.Adagrad(0.01))
             for first in range(0, rows, KEYS):
                 table.push(np.arange(first, min(first + KEYS, rows), dtype=np.uint64),
@@ -109,7 +113,7 @@ def measure(lodestone, program, rows, seconds, apart):
                     if way == "states":
                         shutil.rmtree(os.path.join(folder, "ps-1"))
                     servers.start(1)
-                    pin_follower()
+                    pin_returning()
                     catching, took = load.rate_until(in_sync, 300)
                     found[way] = (both, one, catching, took)
             finally:
@@ -140,15 +144,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="of each phase with both copies, and with one")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"), help="what Bazel has built")
-    parser.add_argument("--apart", action="store_true", help="the follower on a core of its own, the client and the "
-                        "owner on another, as if they were machines: without it they take each other's time on two cores")
+    parser.add_argument("--apart", action="store_true", help="ps 1 on a core of its own, the client and ps 0 on another, as "
+                        "if they were machines: without it they take each other's time on two cores")
     arguments = parser.parse_args()
-    cores = os.sched_getaffinity(0)
+    core = None
     if arguments.apart:
-        pin(os.getpid(), {min(cores)})
+        first, *others = sorted(os.sched_getaffinity(0))
+        if not others:
+            parser.error("--apart needs two cores, and there is one")
+        core = others[0]
+        pin(os.getpid(), {first})
     with built_package(arguments.bin) as lodestone:
         runs = [measure(lodestone, os.path.join(arguments.bin, "server/ps"), arguments.rows, arguments.seconds,
-                        cores if arguments.apart else None)
+                        core)
                 for _ in range(arguments.runs)]
     for way, told in (("log", "from the log"), ("states", "by whole states")):
         both, one, catching, took = zip(*(run[way] for run in runs))
