@@ -219,15 +219,21 @@ absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> ev
   return absl::OkStatus();
 }
 
-void Shard::ChangeSettings(const Table& table, const TableSettings* settings) {
-  if (table.is_dense()) {
-    contents_.dense.find(table.id())->second->SetSettings(settings);
+void Shard::ChangeSettings(const Table& of, const TableSettings* settings) {
+  const StepCollector* const before = steps_.Of(of.id());
+  Table* table = nullptr;
+  if (of.is_dense()) {
+    DenseTable& part = *contents_.dense.find(of.id())->second;
+    part.SetSettings(settings);
+    table = part.mutable_table();
   } else {
-    contents_.rows.find(table.id())->second->SetSettings(settings);
+    EmbeddingTable& part = *contents_.rows.find(of.id())->second;
+    part.SetSettings(settings);
+    table = part.mutable_table();
   }
-  contents_.AdjustSteps(table.is_dense() ? contents_.dense.find(table.id())->second->mutable_table()
-                                         : contents_.rows.find(table.id())->second->mutable_table(),
-                        *settings);
+  contents_.AdjustSteps(table, *settings);
+  // The figure is of the steps that are counted now: not of the last of those before, which have just ended.
+  if (before != nullptr && before != steps_.Of(of.id())) table->counters().steps.store(0);
   contents_.version.store(version() + 1, std::memory_order_release);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,11 +18,9 @@
 #include "common/telemetry/log.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
-#include "server/store/commit_wait.h"
 #include "server/store/held_settings.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
-#include "server/store/step_closer.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
@@ -83,13 +80,6 @@ absl::Status CheckConsistency(const v1::TableSpec& spec) {
   return Annotate(StepCollector::Check(spec.consistency()), absl::StrCat("table `", spec.name(), "`"));
 }
 
-// Whether a table that has `from` needs no new beginning of its steps for `to`.
-bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
-  if (from.has_sync() && to.has_sync()) return from.sync().batches() == to.sync().batches();
-  if (from.has_tokens() && to.has_tokens()) return from.tokens().batch() == to.tokens().batch();
-  return !StepCollector::Collects(from) && !StepCollector::Collects(to);
-}
-
 // FAILED_PRECONDITION if steps would begin or end, by which workers take their samples, while they train.
 absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSpec& to) {
   if (!StepCollector::Collects(from.consistency()) && !StepCollector::Collects(to.consistency())) {
@@ -106,7 +96,7 @@ absl::Status CheckConsistencyChange(const v1::TableSpec& from, const v1::TableSp
 // FAILED_PRECONDITION if a worker wants steps, or none, or others, and an operator holds it otherwise: it would train
 // by rules that the table does not have.
 absl::Status CheckHeldConsistency(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
-  if (GoesOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
+  if (StepsGoOn(wanted.consistency(), continued.consistency())) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the worker wants another consistency of table `", wanted.name(),
                                                     "` than an operator holds, and one of them has ",
                                                     "steps (sync, tokens): set another one first (psctl set ",
@@ -145,10 +135,24 @@ void LogHeld(const v1::TableSpec& wanted, const v1::TableSpec& continued) {
                 wanted.name(), absl::StrJoin(continued.held(), ","), absl::StrReplaceAll(differences, {{"\n", "; "}}));
 }
 
+// What a request says is no more, so that revisions do not begin again at 0.
+constexpr uint64_t kSentRevisionMax = uint64_t{1} << 63;
+
 // The revision after an operator has set something: above all that workers have made, on other ps too that had not been
-// there, or had not been asked.
-uint64_t NextSetRevision(uint64_t revision) {
-  return ((revision >> kRevisionBitsOfWorkers) + 1) << kRevisionBitsOfWorkers;
+// there, or had not been asked. `sent`: of the request.
+uint64_t NextSetRevision(uint64_t newest, uint64_t sent) {
+  const uint64_t above = std::max(newest, std::min(sent, kSentRevisionMax));
+  return ((above >> kRevisionBitsOfWorkers) + 1) << kRevisionBitsOfWorkers;
+}
+
+// The revision after a worker has brought something. UNAVAILABLE while an operator's change has ended on some shards
+// only, which what a worker brings must not pass.
+absl::StatusOr<uint64_t> NextRevision(const Table& table) {
+  const uint64_t newest = table.newest_revision();
+  if (newest >> kRevisionBitsOfWorkers == table.spec().revision() >> kRevisionBitsOfWorkers) return newest + 1;
+  return absl::UnavailableError(absl::StrCat("a change of table `", table.name(),
+                                             "` by psctl set has not ended here, and ",
+                                             "a worker brings other settings: run psctl set again"));
 }
 
 // Has contributions to the steps of a table refused while it lives.
@@ -287,21 +291,15 @@ absl::StatusOr<v1::SetTableResponse> Catalog::Set(const v1::SetTableRequest& req
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
     if (!at_rest) LODESTONE_RETURN_IF_ERROR(CheckConsistencyChange(table.spec(), spec));
-    spec.set_revision(NextSetRevision(table.spec().revision()));
+    spec.set_revision(NextSetRevision(table.newest_revision(), request.settings().revision()));
     LODESTONE_RETURN_IF_ERROR(Change(*found->second, spec, at_rest));
-  }
-  if (at_rest && !response.changed() && closer_ != nullptr) {
-    // So that the steps that shards tell are all that were brought.
-    absl::Status applied;
-    for (const ShardId shard : shards_->owned()) {
-      shards_->Run(shard, [&](Shard* one) {
-        if (!shards_->Owns(shard)) return;
-        applied.Update(closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max()));
-      });
-    }
-    LODESTONE_RETURN_IF_ERROR(applied);
+  } else if (at_rest) {
+    // Another ps may have told the table what its shards here do not have yet.
+    LODESTONE_RETURN_IF_ERROR(updates_.Bring(table, &table.settings(), shards_->held()));
+    LODESTONE_RETURN_IF_ERROR(updates_.ApplyCompleteSteps(table));
   }
   *response.mutable_settings() = table.spec();
+  response.mutable_settings()->set_revision(table.newest_revision());
   return response;
 }
 
@@ -324,13 +322,19 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(continued));
     if (!continued.held().empty()) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(continued));
     LogHeld(spec, continued);
-    continued.set_revision(table.spec().revision() + 1);
+    LODESTONE_ASSIGN_OR_RETURN(const uint64_t revision, NextRevision(table));
+    continued.set_revision(revision);
     LODESTONE_RETURN_IF_ERROR(Change(*found, continued, /*at_rest=*/false));
     return found;
   }
   if (found != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckSameTable(*found->table, spec));
-    if (spec.revision() > found->table->spec().revision()) LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
+    if (spec.revision() > found->table->spec().revision()) {
+      LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
+      auto changed = std::make_shared<TableMap>();
+      changed->insert(*map->find(found->table->id()));
+      updates_.BringLater(std::move(changed));
+    }
     return found;
   }
   if (origin != Origin::kAcceptedBefore) {
@@ -364,106 +368,26 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec,
                 spec.revision(), absl::StrReplaceAll(Differences(table.spec(), spec), {{"\n", "; "}}));
   LODESTONE_RETURN_IF_ERROR(log_->health());
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table.Keep(spec));
-  const std::vector<ShardId> owned = shards_->owned();
   std::optional<StepsHeld> held;
-  if (!GoesOn(table.spec().consistency(), spec.consistency())) {
+  if (!StepsGoOn(table.spec().consistency(), spec.consistency())) {
     held.emplace(entry.table.get());
-    if (!at_rest) {
-      for (const ShardId shard : owned) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
-    }
+    if (!at_rest) LODESTONE_RETURN_IF_ERROR(updates_.CheckNothingWaits(table));
   }
-  // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes
-  // a shard over, UpdateShards brings there.
-  const bool logs = log_->LogOf(0) != nullptr;
-  CommitWait wait(logs ? owned.size() : 0);
-  absl::Status failed;
-  for (const ShardId shard : owned) {
-    shards_->Run(shard, [&](Shard* one) {
-      absl::StatusOr<std::vector<ShardLog::Record>> changed = ChangeShard(table, settings, shard);
-      if (!changed.ok() || changed->empty()) {
-        failed.Update(changed.status());
-        if (logs) wait.Done(changed.status());
-        return;
-      }
-      std::vector<ShardLog::Record>& records = *changed;
-      log_->Stamp(one, options_.time->NowMs(), records);
-      const ReplicaSink::Position position = {shard, one->version()};
-      log_->Append(shards_->ExecutorOf(shard), records, {&position, 1}, nullptr,
-                   [&wait](CommitEnd end, const absl::Status& done) {
-                     if (end == CommitEnd::kLog) wait.Done(done);
-                   });
-    });
-  }
-  LODESTONE_RETURN_IF_ERROR(wait.Wait());
-  LODESTONE_RETURN_IF_ERROR(failed);
-  return UseSettings(entry, spec);
-}
-
-absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
-  absl::Status status;
-  shards_->Run(shard, [&](Shard* one) {
-    const StepCollector* const collector = one->steps().Of(table.id());
-    if (!shards_->Owns(shard) || collector == nullptr) return;
-    if (closer_ != nullptr) status = closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max());
-    if (!status.ok() || collector->pending().empty()) return;
-    status = absl::FailedPreconditionError(
-        absl::StrCat("the consistency of table `", table.name(), "` cannot be another one in the middle of a step: on ",
-                     "shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
-                     "; try again when it has ended, or roll the table back to drop it"));
-  });
-  return status;
+  LODESTONE_RETURN_IF_ERROR(updates_.Bring(table, settings, shards_->roles().AtLeast(ShardRole::kGivesUp)));
+  LODESTONE_RETURN_IF_ERROR(UseSettings(entry, spec));
+  // A shard that became owned before that was prepared with the former settings. It was followed until then.
+  return updates_.Bring(table, settings, shards_->held());
 }
 
 absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
   const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
   LODESTONE_RETURN_IF_ERROR(Log(spec));
-  if (!GoesOn(entry.table->spec().consistency(), spec.consistency())) {
-    entry.table->counters().steps.store(0);
-  }
+  if (!StepsGoOn(entry.table->spec().consistency(), spec.consistency())) entry.table->counters().steps.store(0);
   entry.table->Use(settings);
   entry.guard->SetFactor(spec.guard().norm_max_factor());
   CountRevisions();
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<ShardLog::Record>> Catalog::ChangeShard(const Table& table, const TableSettings* settings,
-                                                                   ShardId shard) {
-  std::vector<ShardLog::Record> records;
-  Shard* const owned = shards_->Get(shard);
-  if (!shards_->Owns(shard) || owned->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
-  if (closer_ != nullptr) LODESTONE_RETURN_IF_ERROR(EndSteps(table, settings->spec.consistency(), owned));
-  owned->ChangeSettings(table, settings);
-  shards_->TellChanged(shard);
-  *records.emplace_back().message.mutable_settings() = settings->spec;
-  records.back().message.set_table_known(true);
-  return records;
-}
-
-absl::Status Catalog::EndSteps(const Table& table, const v1::Consistency& next, Shard* shard) {
-  const v1::Consistency& now = shard->SettingsOf(table).spec.consistency();
-  if (!StepCollector::Collects(now) || Differences(now, next).empty()) return absl::OkStatus();
-  LODESTONE_RETURN_IF_ERROR(closer_->Release(shard, table.id(), std::numeric_limits<uint64_t>::max()));
-  // A shard that comes from another ps may have contributions yet.
-  return GoesOn(now, next) ? absl::OkStatus() : closer_->EndSteps(shard, table.id());
-}
-
-void Catalog::UpdateShards() {
-  const std::shared_ptr<const TableMap> map = tables();
-  const bool any =
-      std::any_of(map->begin(), map->end(), [](const auto& one) { return one.second->table->settings().changed(); });
-  if (!any || !gate_->open()) return;
-  for (const ShardId shard : shards_->owned()) {
-    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, map, shard] {
-      if (!log_->health().ok() || !gate_->CheckServing().ok()) return;
-      for (const auto& [id, entry] : *map) {
-        if (!entry->table->settings().changed()) continue;
-        auto records = ChangeShard(*entry->table, &entry->table->settings(), shard);
-        if (!records.ok() || records->empty()) continue;  // It is tried again.
-        log_->AppendUnawaited(shards_->Get(shard), options_.time->NowMs(), *std::move(records));
-      }
-    });
-  }
 }
 
 absl::Status Catalog::AddShard(ShardId shard) {

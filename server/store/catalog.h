@@ -20,6 +20,7 @@
 #include "proto/admin.pb.h"
 #include "proto/table.pb.h"
 #include "server/store/memory_budget.h"
+#include "server/store/settings_updates.h"
 #include "server/store/table_map.h"
 #include "server/table/table.h"
 #include "server/wal/shard_log.h"
@@ -44,17 +45,15 @@ class Catalog {
     const TimeSource* time = nullptr;
   };
   // What the pointers are to must outlive the last call.
-  Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
+  Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log, StepCloser* closer)
       : options_(options),
         gate_(gate),
         shards_(shards),
         log_(log),
+        updates_(options.time, gate, shards, log, closer),
         budget_(
             options.memory_max_bytes, [this] { return totals_.bytes.load(std::memory_order_relaxed); },
             options.process_bytes) {}
-
-  // Before the first table is changed: what applies steps that wait only to be asked for.
-  void SetStepCloser(StepCloser* closer) { closer_ = closer; }
 
   std::shared_ptr<const TableMap> tables() const;
 
@@ -75,11 +74,13 @@ class Catalog {
   absl::StatusOr<v1::SetTableResponse> Set(const v1::SetTableRequest& request);
   // The same as Ensure for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of
   // its numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings
-  // that are newer become the table's, but no shard's: each has records of its own.
+  // that are newer become the table's, and soon those of owned shards; the others have records of their own.
   absl::Status Restore(v1::TableSpec spec);
-  // Brings the table's settings to owned shards that do not have them: of an owner that ended before it had. Does not
-  // wait. About once a second.
-  void UpdateShards();
+  // SettingsUpdates::Prepare, for all tables. On the shard's executor.
+  void PrepareShard(Shard* shard) { updates_.Prepare(*tables(), shard); }
+  // Brings the tables' settings to owned shards that lack them, because they could not be written when they came. Does
+  // not wait. About once a second.
+  void UpdateShards() { updates_.BringLater(tables()); }
 
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
@@ -116,18 +117,8 @@ class Catalog {
   // The settings of `spec`, which the table does not have, become its own: first those of the owned shards. `at_rest`:
   // what waits for the end of a step may be applied as it is, where steps end.
   absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest);
-  // Applies the steps of the table that have all their batches on an owned shard. FAILED_PRECONDITION if contributions
-  // to another one wait.
-  absl::Status CheckNothingWaits(const Table& table, ShardId shard);
-  // Before a shard, which is owned, gets the consistency `next`: applies the step that has all of its batches, and what
-  // waits as it is, if the steps end with that. On its executor. The log's error if it cannot be written now.
-  absl::Status EndSteps(const Table& table, const v1::Consistency& next, Shard* shard);
   // They become the table's alone. It is logged before.
   absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
-  // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
-  // them. The error of EndSteps: it keeps those that it has.
-  absl::StatusOr<std::vector<ShardLog::Record>> ChangeShard(const Table& table, const TableSettings* settings,
-                                                            ShardId shard);
   // Adds the revisions up again.
   void CountRevisions();
   // Logs a specification, which specs() has from before that until it is set to nothing: a checkpoint that is written
@@ -143,9 +134,9 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
-  StepCloser* closer_ = nullptr;
-  Table::Totals totals_;  // Counted beside each table's: a walk over all would cost each push of new rows.
-  MemoryBudget budget_;   // Synchronises itself.
+  SettingsUpdates updates_;  // Synchronises itself.
+  Table::Totals totals_;     // Counted beside each table's: a walk over all would cost each push of new rows.
+  MemoryBudget budget_;      // Synchronises itself.
   std::atomic<uint64_t> settings_revision_{0};
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.

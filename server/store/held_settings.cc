@@ -66,6 +66,7 @@ absl::StatusOr<v1::TableSpec> WithSettings(const v1::TableSpec& spec, const v1::
   for (const std::string& path : request.released()) {
     const auto held = std::find(set.held().begin(), set.held().end(), path);
     if (held == set.held().end()) {
+      if (request.orders() > 0) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("`", path, "` of table `", spec.name(), "` is not held; ",
                        spec.held().empty() ? std::string("nothing is")

@@ -16,7 +16,8 @@
 namespace lodestone::server {
 
 // `spec` with the fields that `request` sets, which are held then, and without those that it releases.
-// INVALID_ARGUMENT: a field is none that can change. FAILED_PRECONDITION: one that is released is not held.
+// INVALID_ARGUMENT: a field is none that can change. FAILED_PRECONDITION: one that is released is not held; not in a
+// pause of training, where a request is made until all ps have done it.
 absl::StatusOr<v1::TableSpec> WithSettings(const v1::TableSpec& spec, const v1::SetTableRequest& request);
 
 // Gives `spec` what `existing` holds, values included.

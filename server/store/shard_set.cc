@@ -103,7 +103,7 @@ void ShardSet::Own(ShardId shard, uint64_t term) {
   Run(shard, [&](Shard* owned) {
     owned->rollback().Drop();  // The pieces of one that its former owner did not come to the end of.
     own_terms_[shard] = term;
-    roles_.Set(shard, ShardRole::kOwns);
+    Serve(owned);
   });
 }
 
@@ -124,7 +124,20 @@ void ShardSet::GiveUp(ShardId shard) {
 }
 
 void ShardSet::TakeBack(ShardId shard) {
-  Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kOwns); });
+  Run(shard, [&](Shard* owned) { Serve(owned); });
+}
+
+void ShardSet::Serve(Shard* shard) {
+  if (prepare_) prepare_(shard);
+  roles_.Set(shard->id(), ShardRole::kOwns);
+}
+
+void ShardSet::PrepareOwned() {
+  for (const ShardId shard : roles_.AtLeast(ShardRole::kOwns)) {
+    Run(shard, [&](Shard* owned) {
+      if (prepare_) prepare_(owned);
+    });
+  }
 }
 
 void ShardSet::BeginState(ShardId shard) {

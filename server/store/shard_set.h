@@ -84,10 +84,15 @@ class ShardSet {
     if (listener_) listener_(shard);
   }
 
+  // Before any shard is made: `prepare` is called with each shard that this ps is about to answer for. On its executor.
+  void SetPrepare(std::function<void(Shard*)> prepare) { prepare_ = std::move(prepare); }
+
   // Before the gate opens: the terms (RouteResponse.terms) of updates that are made here, by shard; else 0.
   void SetTerms(const std::vector<uint64_t>& terms) { own_terms_ = terms; }
   // The term of updates that are made here from now on. On the shard's executor.
   uint64_t OwnTermOf(ShardId shard) const { return own_terms_[shard]; }
+  // Prepares the shards that were adopted as owned. Once, before the gate opens.
+  void PrepareOwned();
   // Answers for a held shard from now on; its updates are of `term`.
   void Own(ShardId shard, uint64_t term);
   // Stops answering for it: it is followed, and not complete. `whole`: its contents are, if they counted.
@@ -104,11 +109,14 @@ class ShardSet {
   uint64_t StateGeneration(ShardId shard) const { return generations_[shard].load(std::memory_order_acquire); }
 
  private:
+  // Prepares a shard and answers for it. On its executor.
+  void Serve(Shard* shard);
   // Has an executor measure bytes and hot keys of `shards`, some at a time, from the one with this place on.
   void Measure(size_t executor, std::shared_ptr<const std::vector<ShardId>> shards, size_t first, int64_t now_ms);
 
   const ServingGate* const gate_;
   std::function<void(ShardId)> listener_;
+  std::function<void(Shard*)> prepare_;
 
   // By id; made before the shard gets a role, and never removed after that. Each is owned by its executor.
   std::vector<std::unique_ptr<Shard>> shards_;

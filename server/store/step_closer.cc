@@ -39,20 +39,20 @@ void StepCloser::Contributed(const Shard& shard) {
   Schedule(shard);
 }
 
-absl::Status StepCloser::Release(Shard* shard, TableId table, uint64_t steps) {
+absl::Status StepCloser::Release(Shard* shard, TableId table, uint64_t steps, bool served) {
   for (;;) {
     const StepCollector* const collector = shard->steps().Of(table);
     if (collector == nullptr || collector->steps() >= steps || !collector->complete()) return absl::OkStatus();
-    LODESTONE_RETURN_IF_ERROR(CheckWritable());
+    LODESTONE_RETURN_IF_ERROR(served ? CheckWritable() : absl::OkStatus());
     Close(shard, table, static_cast<uint64_t>(time_->NowMs()));
   }
 }
 
-absl::Status StepCloser::EndSteps(Shard* shard, TableId table) {
+absl::Status StepCloser::EndSteps(Shard* shard, TableId table, bool served) {
   for (;;) {
     const StepCollector* const collector = shard->steps().Of(table);
     if (collector == nullptr || !(collector->may_close() || collector->may_end())) return absl::OkStatus();
-    LODESTONE_RETURN_IF_ERROR(CheckWritable());
+    LODESTONE_RETURN_IF_ERROR(served ? CheckWritable() : absl::OkStatus());
     Close(shard, table, static_cast<uint64_t>(time_->NowMs()), /*ends_steps=*/true);
   }
 }

@@ -38,12 +38,13 @@ class StepCloser {
 
   // A shard has taken a contribution. On its executor.
   void Contributed(const Shard& shard);
-  // Applies the steps below `steps` that a table has all batches of. On the executor of the shard, which is owned. The
-  // log's error if it cannot be written now.
-  absl::Status Release(Shard* shard, TableId table, uint64_t steps);
+  // Applies the steps below `steps` that a table has all batches of. On the executor of the shard. The
+  // log's error if it cannot be written now; not for a shard that this ps does not answer for yet (`served`), whose
+  // updates the log keeps until it can.
+  absl::Status Release(Shard* shard, TableId table, uint64_t steps, bool served = true);
 
   // The end of a table's steps: applies the contributions that wait, without a quorum. Threads and errors as Release's.
-  absl::Status EndSteps(Shard* shard, TableId table);
+  absl::Status EndSteps(Shard* shard, TableId table, bool served = true);
 
   // About once a second: applies what is due where no timer was set, because the shard came from a log or another ps,
   // or the log could not be written then.

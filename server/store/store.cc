@@ -30,7 +30,8 @@ bool KeepsSettings(const v1::EnsureTablesRequest& request) {
 
 Store::Store(const Options& options)
     : time_(options.time),
-      tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_),
+      tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_,
+              &closer_),
       shards_(options.shards, options.executors, &gate_),
       log_(&gate_, &shards_),
       timer_(options.time),
@@ -46,7 +47,7 @@ Store::Store(const Options& options)
     if (!shards_.Owns(shard)) return waits_.Lose(shard);
     waits_.Tell(*shards_.Get(shard));
   });
-  tables_.SetStepCloser(&closer_);
+  shards_.SetPrepare([this](Shard* shard) { tables_.PrepareShard(shard); });
   closer_.SetListener([this](const AppliedStep& applied) { pushes_.TellApplied(applied); });
 }
 
@@ -65,6 +66,7 @@ Store::~Store() {
 
 void Store::Serve(std::vector<std::unique_ptr<ShardLog>> logs) {
   log_.Open(std::move(logs));
+  shards_.PrepareOwned();
   gate_.Open();
 }
 

@@ -175,6 +175,13 @@ absl::StatusOr<const TableSettings*> Table::Keep(const v1::TableSpec& spec) cons
   return kept_.emplace_back(std::move(settings)).get();
 }
 
+uint64_t Table::newest_revision() const {
+  MutexLock lock(&mu_);
+  uint64_t newest = 0;
+  for (const auto& kept : kept_) newest = std::max<uint64_t>(newest, kept->spec.revision());
+  return newest;
+}
+
 Optimizer::Step TableSettings::StepFor(uint64_t step, ByteView gradient, float norm_max, uint64_t delay) const {
   const v1::Optimizer& config = spec.optimizer();
   Optimizer::Step result;

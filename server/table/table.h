@@ -58,6 +58,8 @@ class Table {
   // Keeps the settings of `spec`, which a shard may then have; the same for the same specification.
   // FAILED_PRECONDITION, saying why, if it is of another table; INVALID_ARGUMENT as Create.
   absl::StatusOr<const TableSettings*> Keep(const v1::TableSpec& spec) const;
+  // The highest revision of the settings that were kept: some shard may have it, though the table does not.
+  uint64_t newest_revision() const;
   // `kept` are the table's settings now.
   void Use(const TableSettings* kept) { settings_.store(kept, std::memory_order_release); }
 

@@ -12,6 +12,7 @@ void ExpectMovesAndTraining(const Report& report) {
   EXPECT_TRUE(report.recoveries_ms.contains(FaultKind::kDrain));
   EXPECT_GT(report.turnover.runs, 0);
   EXPECT_GT(report.turnover.killed + report.turnover.left, 0);
+  EXPECT_GT(report.turnover.orders, 0);
 }
 
 TEST(ComeAndGo, WithOneCopyOfEachShard) {

@@ -30,6 +30,7 @@ Report RunShortly(const std::string& name, RunOptions options) {
   const std::string programs = absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/");
   options.ps_binary = programs + "server/ps";
   options.worker_binary = programs + "worker/worker";
+  options.psctl_binary = programs + "tools/psctl/psctl";
   options.folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name, "-", options.seed);
   std::filesystem::remove_all(options.folder);
   std::filesystem::create_directories(options.folder);

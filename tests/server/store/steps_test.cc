@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
+#include "server/store/table_entry.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -374,6 +375,223 @@ TEST_F(StepsTest, AtRestAnOperatorEndsStepsAndWhatWaitsIsAppliedAsItIs) {
     EXPECT_FALSE(store_->tables().Set(request)->changed());
   }
   EXPECT_THAT(ValuesAt(0), Each(8.5f)) << "what was complete is applied, though nothing was set";
+}
+
+// Steps that begin while shards are elsewhere, or become owned. No test here ticks: a shard that has other settings
+// than its table until then averages nothing, and counts its steps behind the others' for ever.
+class BegunStepsTest : public StepsTest {
+ protected:
+  void MakeAsync() {
+    Make();
+    store_->gate().SetCheck([this] { return serves_.load() ? absl::OkStatus() : absl::AbortedError("it is asked"); });
+    const auto made =
+        Ensure({AddingDense("dense", kElements, kBlock), AddingRows("rows", kDim), AddingRows("async", kDim)});
+    ASSERT_TRUE(made.ok()) << made.status();
+  }
+  static v1::SetTableRequest RequestOf(uint32_t batches) {
+    v1::SetTableRequest request;
+    request.add_fields("consistency");
+    request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(batches);
+    request.set_orders(1);
+    return request;
+  }
+  // Whether the shard collects steps of the table of rows.
+  bool HasSteps(ShardId shard) {
+    bool has = false;
+    store_->shards().Run(shard, [&](Shard* one) { has = one->steps().Of(TableIdOf("rows")) != nullptr; });
+    return has;
+  }
+  // Returns whether the last of the tables had other settings.
+  bool BeginSteps(uint32_t batches) {
+    v1::SetTableRequest request = RequestOf(batches);
+    bool changed = false;
+    for (const char* const table : {"dense", "rows"}) {
+      request.set_table(table);
+      const auto done = store_->tables().Set(request);
+      EXPECT_TRUE(done.ok()) << done.status();
+      changed = done.ok() && done->changed();
+    }
+    return changed;
+  }
+  // Has another ps tell the tables of steps of two batches.
+  void TellOfSteps() {
+    for (const char* const table : {"dense", "rows"}) {
+      v1::TableSpec told = *store_->tables().SpecOf(table);
+      told.mutable_consistency()->mutable_sync()->set_batches(2);
+      told.add_held("consistency");
+      told.set_revision(uint64_t{1} << 32);
+      ASSERT_TRUE(store_->tables().Restore(told).ok());
+    }
+  }
+  // Brings the next step of two batches.
+  void ExpectAverageOfStep(uint64_t step, Sequence sequence, float before) {
+    Bring(sequence, step, 0, 4);
+    Bring(sequence + 1, step, 1, 8);
+    EXPECT_THAT(ValuesAt(step + 1), Each(before + 6.0f));
+  }
+
+  std::atomic<bool> serves_{true};
+};
+
+TEST_F(BegunStepsTest, AShardThatIsTakenBackHasThemBeforeItIsServed) {
+  MakeAsync();
+  store_->shards().GiveUp(3);
+  TellOfSteps();
+  store_->shards().TakeBack(3);
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, AShardThatComesFromAnotherPsHasThemBeforeItIsServed) {
+  MakeAsync();
+  store_->shards().Disown(3);
+  store_->shards().SetRole(3, ShardRole::kFollows);
+  ASSERT_TRUE(BeginSteps(2));
+  store_->shards().Own(3, /*term=*/5);
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, WhatWaitsOnAShardThatComesFromAnotherPsIsAppliedBeforeStepsBeginAnew) {
+  MakeAsync();
+  ASSERT_TRUE(BeginSteps(3));
+  Bring(1, 0, 0, 4);
+  Bring(2, 0, 2, 8);
+  store_->shards().Disown(3);
+  store_->shards().SetRole(3, ShardRole::kFollows);
+  ASSERT_TRUE(BeginSteps(2));
+  serves_ = false;  // As while shards go to other owners.
+  store_->shards().Own(3, /*term=*/5);
+  serves_ = true;
+  ExpectAverageOfStep(0, 3, 6);
+}
+
+TEST_F(BegunStepsTest, OwnedShardsHaveThemSoonAfterAnotherPsToldOfThem) {
+  MakeAsync();
+  TellOfSteps();
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, SetTableIsDoneWhenAllShardsHaveThemThoughAnotherPsToldTheTableBefore) {
+  MakeAsync();
+  serves_ = false;  // So that shards do not get them by the way.
+  TellOfSteps();
+  for (ShardId shard = 0; shard < kShards; ++shard) EXPECT_FALSE(HasSteps(shard));
+  serves_ = true;
+  v1::SetTableRequest question;
+  question.set_table("rows");
+  ASSERT_TRUE(store_->tables().Set(question).ok());
+  EXPECT_FALSE(HasSteps(3)) << "a question changed it";
+  EXPECT_FALSE(BeginSteps(2));
+  EXPECT_TRUE(HasSteps(3));
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, TheyDoNotBeginWhileAShardIsGivenToAnotherPs) {
+  MakeAsync();
+  store_->shards().GiveUp(3);
+  v1::SetTableRequest request = RequestOf(2);
+  request.set_table("rows");
+  const absl::Status given_up = store_->tables().Set(request).status();
+  EXPECT_EQ(given_up.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(given_up.message(), HasSubstr("shard 3 is just given to another ps"));
+  store_->shards().TakeBack(3);
+  ASSERT_TRUE(BeginSteps(2));
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, WhatHalfFailedIsNoReasonToSkipWhatIsSetNext) {
+  MakeAsync();
+  ASSERT_TRUE(BeginSteps(4));
+  auto push = NewPush(1);
+  push.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, true);
+  push.header.mutable_contribution()->set_samples(1);
+  ASSERT_TRUE(Push(push).ok());
+  serves_ = false;  // The shard that has it cannot end its step.
+  v1::SetTableRequest request = RequestOf(3);
+  request.set_table("rows");
+  ASSERT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kAborted);
+  serves_ = true;
+  ASSERT_TRUE(BeginSteps(2)) << "not three, which the other shards have";
+  ExpectAverageOfStep(0, 2, 0);
+  EXPECT_EQ(StatusOf("rows").steps(), 1u);
+}
+
+TEST_F(BegunStepsTest, AWorkersSettingsDoNotPassAnOperatorsThatHaveNotEnded) {
+  MakeAsync();
+  v1::SetTableRequest request = RequestOf(3);
+  request.set_table("rows");
+  serves_ = false;
+  store_->shards().GiveUp(3);
+  EXPECT_FALSE(store_->tables().Set(request).ok());
+  EXPECT_FALSE(HasSteps(4)) << "it is refused before anything is changed";
+  store_->shards().TakeBack(3);
+  // As if a shard had come from another ps, where that had ended.
+  v1::TableSpec spec = *store_->tables().SpecOf("rows");
+  spec.mutable_consistency()->mutable_sync()->set_batches(3);
+  spec.set_revision(uint64_t{4} << 32);
+  const auto entry = store_->tables().tables()->at(TableIdOf("rows"));
+  const auto kept = entry->table->Keep(spec);
+  ASSERT_TRUE(kept.ok());
+  v1::TableSpec brought = AddingRows("rows", kDim);
+  brought.mutable_optimizer()->set_learning_rate(-2);
+  const absl::Status refused = Ensure({brought}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("run psctl set again"));
+  v1::SetTableRequest question;
+  question.set_table("rows");
+  EXPECT_EQ(store_->tables().Set(question)->settings().revision(), uint64_t{4} << 32);
+  serves_ = true;
+  ASSERT_TRUE(BeginSteps(2));
+  EXPECT_EQ(store_->tables().SpecOf("rows")->revision(), uint64_t{5} << 32);
+  ExpectAverageOfStep(0, 1, 0);
+}
+
+TEST_F(BegunStepsTest, WhatIsReleasedMayBeReleasedAgainInAPause) {
+  MakeAsync();
+  v1::SetTableRequest request;
+  request.set_table("rows");
+  request.add_released("guard");
+  EXPECT_EQ(store_->tables().Set(request).status().code(), absl::StatusCode::kFailedPrecondition);
+  request.set_orders(1);
+  EXPECT_TRUE(store_->tables().Set(request).ok());
+}
+
+TEST_F(BegunStepsTest, ANewRevisionIsAboveThatOfTheRequestWhichIsBounded) {
+  MakeAsync();
+  v1::SetTableRequest request = RequestOf(2);
+  request.set_table("rows");
+  request.mutable_settings()->set_revision((uint64_t{7} << 32) + 5);
+  const auto done = store_->tables().Set(request);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(done->settings().revision(), uint64_t{8} << 32);
+  for (const uint64_t more : {1, 2}) {
+    request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(2 + more);
+    request.mutable_settings()->set_revision(std::numeric_limits<uint64_t>::max());
+    const auto bounded = store_->tables().Set(request);
+    ASSERT_TRUE(bounded.ok()) << bounded.status();
+    EXPECT_EQ(bounded->settings().revision(), (uint64_t{1} << 63) + (more << 32));
+  }
+}
+
+TEST_F(BegunStepsTest, AShardThatLacksThemAtTheStartOfItsPsHasThemBeforeItIsServed) {
+  Store::Options options;
+  options.shards = kShards;
+  options.time = &time_;
+  store_ = std::make_unique<Store>(options);
+  store_->shards().Adopt({0, 1, 2, 3, 4, 5, 6, 7});
+  for (v1::TableSpec spec :
+       {AddingDense("dense", kElements, kBlock), AddingRows("rows", kDim), AddingRows("async", kDim)}) {
+    ASSERT_TRUE(store_->tables().Restore(spec).ok());
+    if (spec.name() == "async") continue;
+    spec = WithSync(spec, 2);
+    spec.set_revision(uint64_t{1} << 32);
+    ASSERT_TRUE(store_->tables().Restore(spec).ok());
+  }
+  serves_ = false;  // As with a lease that is over by then.
+  store_->gate().SetCheck([this] { return serves_.load() ? absl::OkStatus() : absl::AbortedError("it is asked"); });
+  store_->Serve({});
+  serves_ = true;
+  ASSERT_TRUE(Ensure({}).ok());
+  ExpectAverageOfStep(0, 1, 0);
 }
 
 TEST_F(StepsTest, AQuorumEndsAStepAtOnceAndTheRestIsLate) {

@@ -33,6 +33,7 @@ namespace {
 
 constexpr char kSet[] = "set";
 constexpr int kSetAgainMs = 200;
+constexpr int kTellAfterMs = 1000;
 
 // The answer of one ps.
 struct SetPart {
@@ -204,7 +205,7 @@ void PrintText(const std::vector<SetPart>& parts, bool changes) {
   for (const SetPart& part : parts) {
     if (!part.done.ok() || part.done->absent()) continue;
     v1::TableSpec settings = part.done->settings();
-    settings.clear_revision();  // Each ps counts by itself.
+    settings.clear_revision();  // It says when a ps got them.
     if (!first.has_value()) {
       std::fputs(SettingsText(settings).c_str(), stdout);
       first = std::move(settings);
@@ -251,14 +252,42 @@ bool HasFailed(const std::vector<SetPart>& parts) {
   return std::any_of(parts.begin(), parts.end(), [](const SetPart& part) { return !part.done.ok(); });
 }
 
-// As SetOnCluster, again until all ps have done it: of a ps that is away, or that answers late, nothing may be left to
-// be done when training goes on. The pause is sure to last for each attempt, which first asks who the ps are.
+bool HasChanged(const std::vector<SetPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const SetPart& part) { return part.done.ok() && part.done->changed(); });
+}
+
+// Adds the ps that have changed something to `changed`, and has the parts say so of those that did it before.
+void NoteChanged(std::set<uint32_t>* changed, std::vector<SetPart>* parts) {
+  for (SetPart& part : *parts) {
+    if (!part.done.ok()) continue;
+    if (part.done->changed()) changed->insert(part.server);
+    part.done->set_changed(changed->contains(part.server));
+  }
+}
+
+// Says once what the pause of training takes so long for.
+void TellWait(const absl::StatusOr<std::vector<SetPart>>& parts) {
+  if (!parts.ok()) return Complain(kSet, absl::StrCat("tries again, training pauses: ", parts.status().message()));
+  for (const SetPart& part : *parts) {
+    if (part.done.ok()) continue;
+    Complain(kSet, absl::StrCat("tries again, training pauses: ps ", part.server, ": ", part.done.status().message()));
+  }
+}
+
+// As SetOnCluster, again until all ps had it before they were asked: of a ps that is away, that answers late, or that
+// gets its first shard meanwhile, nothing may be left to be done when training goes on. The pause is sure to last for
+// each attempt, which first asks who the ps are.
 absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v1::SetTableRequest request,
                                                     HeldPause* pause) {
   SetOptions attempt = options;
   attempt.timeout_ms = std::min<int>(options.timeout_ms, HeldPause::kSureMs / 2);
   const SteadyTime time;
   const int64_t until_ms = time.NowMs() + options.timeout_ms;
+  std::set<uint32_t> changed;
+  const int64_t tell_ms = time.NowMs() + kTellAfterMs;
+  bool told = false;
+  int rounds_done = 0;
   while (true) {
     LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(options.timeout_ms));
     request.set_orders(orders);
@@ -267,25 +296,40 @@ absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v
                            return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status()) ||
                                   absl::IsFailedPrecondition(part.done.status());
                          });
-    if ((parts.ok() && !HasFailed(*parts)) || refused || time.NowMs() >= until_ms) return parts;
+    const bool all_done = parts.ok() && !HasFailed(*parts);
+    const bool all_had_it = all_done && !HasChanged(*parts);
+    if (parts.ok()) {
+      NoteChanged(&changed, &*parts);
+      request.mutable_settings()->set_revision(
+          std::max<uint64_t>(request.settings().revision(), NewestOf(*parts).revision()));
+    }
+    if (all_had_it || refused) return parts;
+    if (time.NowMs() >= until_ms) {
+      if (!all_done) return parts;
+      return absl::DeadlineExceededError("servers changed it again and again: is there another operator?");
+    }
+    if (all_done && ++rounds_done == 1) continue;
+    if (time.NowMs() >= tell_ms && !std::exchange(told, true)) TellWait(parts);
     if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
   }
 }
 
 // Sets one table after another, and says what came of it. With `pause` no worker trains meanwhile.
-int SetTables(const SetOptions& options, const std::vector<std::string>& tables, v1::SetTableRequest request,
+int SetTables(const SetOptions& options, const std::vector<Planned>& tables, v1::SetTableRequest request,
               HeldPause* pause) {
   const bool changes = request.fields_size() > 0 || request.released_size() > 0;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int code = kExitDone;
-  for (const std::string& table : tables) {
+  for (const auto& [table, now] : tables) {
     request.set_table(table);
+    request.mutable_settings()->set_revision(now.revision());
     const auto parts = pause == nullptr ? SetOnCluster(options, request) : SetWhileAtRest(options, request, pause);
     if (!parts.ok()) return Fail(kSet, parts.status());
     if (options.json) {
       all.push_back(ToJson(table, *parts));
     } else {
-      if (tables.size() > 1) std::printf("%stable %s\n", &table == tables.data() ? "" : "\n", Printable(table).c_str());
+      if (tables.size() > 1)
+        std::printf("%stable %s\n", &table == &tables.front().table ? "" : "\n", Printable(table).c_str());
       PrintText(*parts, changes);
     }
     code = std::max(code, Judge(*parts, changes));
@@ -298,7 +342,7 @@ int SetTables(const SetOptions& options, const std::vector<std::string>& tables,
 }
 
 // The same with a pause of training around it.
-int SetAtRest(const SetOptions& options, const std::vector<std::string>& tables, const v1::SetTableRequest& request) {
+int SetAtRest(const SetOptions& options, const std::vector<Planned>& tables, const v1::SetTableRequest& request) {
   const SteadyTime time;
   HeldPause pause(options.address, options.timeout_ms);
   if (const absl::Status rests = pause.AwaitRest(options.timeout_ms); !rests.ok()) return Fail(kSet, rests);
@@ -345,7 +389,9 @@ int RunSet(const SetOptions& options) {
     meant->tables = *std::move(all);
   }
   if (request->fields_size() == 0 && request->released_size() == 0) {
-    return SetTables(options, meant->tables, *request, nullptr);
+    std::vector<Planned> shown;
+    for (const std::string& table : meant->tables) shown.push_back({table, {}});
+    return SetTables(options, shown, *request, nullptr);
   }
   bool pauses = false;
   std::vector<SetPart> failing;
@@ -358,7 +404,7 @@ int RunSet(const SetOptions& options) {
     tables.push_back({table, NewestOf(*parts)});
     if (HasFailed(*parts) && failing.empty()) failing = *parts;
   }
-  if (!pauses) return SetTables(options, meant->tables, *request, nullptr);
+  if (!pauses) return SetTables(options, tables, *request, nullptr);
   if (!failing.empty()) return Judge(failing, /*changes=*/false);
   std::vector<Planned> others;
   if (!options.all_tables) {
@@ -372,7 +418,7 @@ int RunSet(const SetOptions& options) {
     }
   }
   if (const absl::Status may = CheckSteps(*request, tables, others); !may.ok()) return Fail(kSet, may);
-  return SetAtRest(options, meant->tables, *request);
+  return SetAtRest(options, tables, *request);
 }
 
 const Verb kSetVerb = {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -109,7 +110,16 @@ class FakeAdmin final : public v1::Admin::Service {
     MutexLock lock(&mu_);
     names_.push_back(request->ShortDebugString());
     *response->mutable_settings() = settings;
-    response->set_changed(!request->fields().empty());
+    if (!request->fields().empty() && refusals > 0) {
+      --refusals;
+      return {grpc::StatusCode::UNAVAILABLE, "shard 3 is just given to another ps"};
+    }
+    v1::SetTableRequest wanted;
+    wanted.set_table(request->table());
+    *wanted.mutable_fields() = request->fields();
+    *wanted.mutable_settings() = request->settings();
+    wanted.mutable_settings()->clear_revision();
+    response->set_changed(!request->fields().empty() && has_.insert(wanted.SerializeAsString()).second);
     return answer;
   }
   grpc::Status PauseTraining(grpc::ServerContext*, const v1::PauseTrainingRequest* request,
@@ -151,7 +161,8 @@ class FakeAdmin final : public v1::Admin::Service {
   std::atomic<bool> stalls{false};  // Its status is not told until the caller gives up.
   v1::ClusterStatus cluster;
   std::string coordinator;
-  v1::TableSpec settings;  // What SetTable says of every table.
+  v1::TableSpec settings;         // What SetTable says of every table.
+  std::atomic<int> refusals = 0;  // Of the next requests that set something.
   v1::VerifyReplicasResponse replicas;
   std::atomic<bool> rests{true};  // Whether workers pause.
   grpc::Status answer;
@@ -161,6 +172,7 @@ class FakeAdmin final : public v1::Admin::Service {
   const uint32_t index_;
   Mutex mu_;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> has_ ABSL_GUARDED_BY(mu_);  // What was set.
   v1::EventsResponse events_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<grpc::Server> server_;
 };

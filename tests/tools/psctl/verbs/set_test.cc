@@ -49,7 +49,7 @@ TEST_F(SetTest, AsksEveryServerForTheSame) {
         each->names(),
         ElementsAre("table: \"rows\"",
                     "table: \"rows\" fields: \"optimizer.learning_rate\" fields: \"guard\" settings { optimizer "
-                    "{ learning_rate: 0.5 } guard { norm_max_factor: 7 } } released: \"broadcast\""));
+                    "{ learning_rate: 0.5 } guard { norm_max_factor: 7 } revision: 4 } released: \"broadcast\""));
   }
   EXPECT_THAT(text, HasSubstr("ps 0: changed\n"));
   EXPECT_THAT(text, HasSubstr("ps 1: changed\n"));
@@ -85,6 +85,30 @@ TEST_F(SetTest, NothingIsChangedWhileAPsIsOfAnOlderVersion) {
   EXPECT_THAT(zero_.names(), ElementsAre("table: \"rows\""));
 }
 
+// With the highest revision of both.
+constexpr char kToSync[] =
+    "table: \"rows\" fields: \"consistency\" settings { revision: 4 consistency { sync { batches: 2 } } } orders: 3";
+
+TEST_F(SetTest, InAPauseItAsksUntilEveryServerHadIt) {
+  zero_.status.add_tables()->set_name("rows");
+  zero_.refusals = 1;
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  const std::string text = Output(0);
+  EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\"", kToSync, kToSync, kToSync));
+  EXPECT_THAT(text, HasSubstr("ps 0: changed\n"));
+  EXPECT_THAT(text, HasSubstr("ps 1: changed\n")) << "by the first of the three";
+  EXPECT_THAT(errors_, IsEmpty());
+}
+
+TEST_F(SetTest, APauseThatTakesLongSaysWhatItWaitsFor) {
+  zero_.status.add_tables()->set_name("rows");
+  zero_.refusals = 8;  // Each for 200 ms at least.
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  EXPECT_THAT(Output(0), HasSubstr("ps 0: changed\n"));
+  EXPECT_THAT(errors_, HasSubstr("tries again, training pauses: ps 0: "));
+  EXPECT_THAT(errors_, HasSubstr("shard 3 is just given to another ps"));
+}
+
 TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
   zero_.status.add_tables()->set_name("rows");
   options_.assignments = {"consistency={sync: {batches: 2}}"};
@@ -97,12 +121,8 @@ TEST_F(SetTest, TrainingPausesWhereStepsBeginOrEnd) {
     }
     return kinds;
   };
-  EXPECT_THAT(at_rest(zero_.names()),
-              ElementsAre("asked", "pause ",
-                          "table: \"rows\" fields: \"consistency\" settings { consistency { sync { batches: "
-                          "2 } } } orders: 3",
-                          "pause end"));
-  EXPECT_EQ(one_.names().size(), 2u) << "it does not serve the coordinator";
+  EXPECT_THAT(at_rest(zero_.names()), ElementsAre("asked", "pause ", kToSync, kToSync, "pause end"));
+  EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\"", kToSync, kToSync)) << "it does not serve the coordinator";
   for (FakeAdmin* each : {&zero_, &one_}) each->settings.mutable_consistency()->mutable_tokens()->set_batch(2);
   options_.assignments = {"consistency={async: {}}"};
   EXPECT_THAT(Output(0), HasSubstr("paused for it"));
