@@ -48,6 +48,7 @@ void CommitLog::Open(std::vector<std::unique_ptr<ShardLog>> logs) {
 }
 
 void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const {
+  if (records.empty()) return;  // A term begins with a record that tells the one before.
   const uint64_t former = shard->term();
   const uint64_t term = std::max(former, shards_->OwnTermOf(shard->id()));
   for (ShardLog::Record& record : records) {

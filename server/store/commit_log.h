@@ -54,7 +54,8 @@ class CommitLog {
   // The log of an executor; null if there are none.
   ShardLog* LogOf(size_t executor) const { return logs_.empty() ? nullptr : logs_[executor].get(); }
 
-  // Fills in what every record of an update says that the shard has just applied. On its executor.
+  // Fills in what every record of an update says that the shard has just applied, and begins the term of its owner with
+  // the first of them. On its executor.
   void Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const;
 
   // Appends stamped records of shards of one executor, on that executor, and calls `done(CommitEnd, const

@@ -254,5 +254,25 @@ TEST_F(StepsStorageTest, ATablesConsistencyOfALaterWorkerComesBackWithItsSteps) 
   EXPECT_THAT(*StepsAt(third, 0, {"rows"}), Each(0u));
 }
 
+// The first record of an owner tells the term before: where settings are brought that the shard has already, there is
+// no record, and the term begins with the next one.
+TEST_F(StepsStorageTest, AShardOfAnotherTermComesBackThoughSettingsWereBroughtThatItHad) {
+  const Ps ps = StartWell(config_);
+  Ensure(ps);
+  v1::SetTableRequest request;
+  request.set_table("rows");
+  request.add_fields("consistency");
+  request.mutable_settings()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
+  request.set_orders(1);
+  ASSERT_TRUE(ps.store->tables().Set(request).ok());
+  ASSERT_TRUE(Bring(ps, 0, 0, 0).ok());
+  ps.store->shards().Own(0, /*term=*/5);
+  const auto same = ps.store->tables().Set(request);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_FALSE(same->changed());
+  ASSERT_TRUE(Bring(ps, 0, 1, 0).ok());
+  EXPECT_EQ(Content(StartWell(Killed())), Content(ps));
+}
+
 }  // namespace
 }  // namespace lodestone::server
