@@ -23,6 +23,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/held_pause.h"
+#include "tools/psctl/client/table_setter.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/style.h"
@@ -32,21 +33,6 @@ namespace lodestone::psctl {
 namespace {
 
 constexpr char kSet[] = "set";
-constexpr int kSetAgainMs = 200;
-constexpr int kTellAfterMs = 1000;
-
-// The answer of one ps.
-struct SetPart {
-  uint32_t server = 0;
-  std::string address;
-  absl::StatusOr<v1::SetTableResponse> done;
-};
-
-absl::StatusOr<std::vector<SetPart>> SetOnCluster(const SetOptions& options, const v1::SetTableRequest& request) {
-  return AskServers<SetPart>(options.address, options.timeout_ms, [&](const std::string& server) {
-    return RequestSetTable(server, request, options.timeout_ms);
-  });
-}
 
 // UNIMPLEMENTED if a ps is of a version that knows nothing of settings which are held: it could not follow one that
 // does.
@@ -58,23 +44,6 @@ absl::Status CheckVersions(const std::vector<SetPart>& parts) {
                                                  "held: start it again with this version; nothing was changed"));
   }
   return absl::OkStatus();
-}
-
-// What all ps say of a table.
-absl::StatusOr<std::vector<SetPart>> Ask(const SetOptions& options, const std::string& table) {
-  v1::SetTableRequest question;
-  question.set_table(table);
-  return SetOnCluster(options, question);
-}
-
-// The table as the ps has it that has changed it most often.
-v1::TableSpec NewestOf(const std::vector<SetPart>& parts) {
-  v1::TableSpec newest;
-  for (const SetPart& part : parts) {
-    if (!part.done.ok() || part.done->absent()) continue;
-    if (newest.name().empty() || part.done->settings().revision() > newest.revision()) newest = part.done->settings();
-  }
-  return newest;
 }
 
 bool HasSteps(const v1::Consistency& consistency) { return consistency.has_sync() || consistency.has_tokens(); }
@@ -248,82 +217,20 @@ int Judge(const std::vector<SetPart>& parts, bool changes) {
   return kExitFailed;
 }
 
-bool HasFailed(const std::vector<SetPart>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [](const SetPart& part) { return !part.done.ok(); });
-}
-
-bool HasChanged(const std::vector<SetPart>& parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const SetPart& part) { return part.done.ok() && part.done->changed(); });
-}
-
-// Adds the ps that have changed something to `changed`, and has the parts say so of those that did it before.
-void NoteChanged(std::set<uint32_t>* changed, std::vector<SetPart>* parts) {
-  for (SetPart& part : *parts) {
-    if (!part.done.ok()) continue;
-    if (part.done->changed()) changed->insert(part.server);
-    part.done->set_changed(changed->contains(part.server));
-  }
-}
-
-// Says once what the pause of training takes so long for.
-void TellWait(const absl::StatusOr<std::vector<SetPart>>& parts) {
-  if (!parts.ok()) return Complain(kSet, absl::StrCat("tries again, training pauses: ", parts.status().message()));
-  for (const SetPart& part : *parts) {
-    if (part.done.ok()) continue;
-    Complain(kSet, absl::StrCat("tries again, training pauses: ps ", part.server, ": ", part.done.status().message()));
-  }
-}
-
-// As SetOnCluster, again until all ps had it before they were asked: of a ps that is away, that answers late, or that
-// gets its first shard meanwhile, nothing may be left to be done when training goes on. The pause is sure to last for
-// each attempt, which first asks who the ps are.
-absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(const SetOptions& options, v1::SetTableRequest request,
-                                                    HeldPause* pause) {
-  SetOptions attempt = options;
-  attempt.timeout_ms = std::min<int>(options.timeout_ms, HeldPause::kSureMs / 2);
-  const SteadyTime time;
-  const int64_t until_ms = time.NowMs() + options.timeout_ms;
-  std::set<uint32_t> changed;
-  const int64_t tell_ms = time.NowMs() + kTellAfterMs;
-  bool told = false;
-  int rounds_done = 0;
-  while (true) {
-    LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(options.timeout_ms));
-    request.set_orders(orders);
-    absl::StatusOr<std::vector<SetPart>> parts = SetOnCluster(attempt, request);
-    const bool refused = parts.ok() && std::any_of(parts->begin(), parts->end(), [](const SetPart& part) {
-                           return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status()) ||
-                                  absl::IsFailedPrecondition(part.done.status());
-                         });
-    const bool all_done = parts.ok() && !HasFailed(*parts);
-    const bool all_had_it = all_done && !HasChanged(*parts);
-    if (parts.ok()) {
-      NoteChanged(&changed, &*parts);
-      request.mutable_settings()->set_revision(
-          std::max<uint64_t>(request.settings().revision(), NewestOf(*parts).revision()));
-    }
-    if (all_had_it || refused) return parts;
-    if (time.NowMs() >= until_ms) {
-      if (!all_done) return parts;
-      return absl::DeadlineExceededError("servers changed it again and again: is there another operator?");
-    }
-    if (all_done && ++rounds_done == 1) continue;
-    if (time.NowMs() >= tell_ms && !std::exchange(told, true)) TellWait(parts);
-    if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
-  }
-}
-
 // Sets one table after another, and says what came of it. With `pause` no worker trains meanwhile.
 int SetTables(const SetOptions& options, const std::vector<Planned>& tables, v1::SetTableRequest request,
               HeldPause* pause) {
   const bool changes = request.fields_size() > 0 || request.released_size() > 0;
+  const TableSetter setter(options.address, options.timeout_ms);
+  const auto tell_wait = [](const std::string& what) {
+    Complain(kSet, absl::StrCat("tries again, training pauses: ", what));
+  };
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int code = kExitDone;
   for (const auto& [table, now] : tables) {
     request.set_table(table);
     request.mutable_settings()->set_revision(now.revision());
-    const auto parts = pause == nullptr ? SetOnCluster(options, request) : SetWhileAtRest(options, request, pause);
+    const auto parts = pause == nullptr ? setter.Set(request) : setter.SetWhileAtRest(request, pause, tell_wait);
     if (!parts.ok()) return Fail(kSet, parts.status());
     if (options.json) {
       all.push_back(ToJson(table, *parts));
@@ -393,11 +300,12 @@ int RunSet(const SetOptions& options) {
     for (const std::string& table : meant->tables) shown.push_back({table, {}});
     return SetTables(options, shown, *request, nullptr);
   }
+  const TableSetter setter(options.address, options.timeout_ms);
   bool pauses = false;
   std::vector<SetPart> failing;
   std::vector<Planned> tables;
   for (const std::string& table : meant->tables) {
-    const auto parts = Ask(options, table);
+    const auto parts = setter.Ask(table);
     if (!parts.ok()) return Fail(kSet, parts.status());
     if (const absl::Status known = CheckVersions(*parts); !known.ok()) return Fail(kSet, known);
     pauses = pauses || ChangesSteps(*request, *parts);
@@ -412,7 +320,7 @@ int RunSet(const SetOptions& options) {
     if (!all.ok()) return Fail(kSet, all.status());
     for (const std::string& table : *all) {
       if (std::find(meant->tables.begin(), meant->tables.end(), table) != meant->tables.end()) continue;
-      const auto parts = Ask(options, table);
+      const auto parts = setter.Ask(table);
       if (!parts.ok()) return Fail(kSet, parts.status());
       others.push_back({table, NewestOf(*parts)});
     }
