@@ -316,6 +316,10 @@ std::vector<std::string> Ranges::Unfinished() const {
                                      : std::string("their worker has died, and another one takes them")));
   }
   if (lines.empty() && HasSteps() && steps_.HasBegun()) lines.push_back("a step is begun, and lacks batches");
+  const auto& workers = members_->workers();
+  const bool alone = std::none_of(workers.begin(), workers.end(),
+                                  [this](const MemberPlace& worker) { return Lives(worker.incarnation); });
+  if (alone && !lines.empty()) lines.push_back("no worker is there that could: start one");
   return lines;
 }
 

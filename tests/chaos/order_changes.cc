@@ -41,6 +41,7 @@ absl::Status OrderChanges::Start() {
   const std::vector<std::string> argv = {options_.psctl_binary, "set",       options_.tables, wanted_, "--address",
                                          options_.coordinator,  "--timeout", kTimeout};
   LODESTONE_ASSIGN_OR_RETURN(psctl_, psctl::Child::Start("operator", argv));
+  interrupted_ = false;
   log_ << "chaos: " << wanted_ << std::endl;
   const uint64_t fate = std::exchange(random_, 0);  // The one that does it again is left alone.
   constexpr int kFates[] = {0, SIGKILL, 0, SIGKILL, 0, SIGSTOP, 0, 0};
@@ -60,6 +61,10 @@ void OrderChanges::Disturb() {
   if (disturbance_ == SIGSTOP) resume_ms_ = NowMs() + kStoppedMs;
   ++(disturbance_ == SIGSTOP ? stopped_ : killed_);
   disturbance_ = 0;
+}
+
+void OrderChanges::Interrupt() {
+  if (psctl_ != nullptr && !std::exchange(interrupted_, true)) psctl_->Signal(SIGTERM);
 }
 
 absl::Status OrderChanges::Tick(bool may_begin) {

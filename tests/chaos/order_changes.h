@@ -30,6 +30,9 @@ class OrderChanges {
   // Does what is due; to be called often. `may_begin`: not only what was begun. INTERNAL if an order could not be set
   // for a long time of that; the error of a program that cannot be run.
   absl::Status Tick(bool may_begin);
+  // The operator that is at work is interrupted: it may wait for a worker that does not come. What it was to set is
+  // wanted still.
+  void Interrupt();
   // No operator is at work.
   bool idle() const { return psctl_ == nullptr; }
   // The last order that was wanted is that of all tables.
@@ -51,10 +54,11 @@ class OrderChanges {
   int64_t tried_ms_ = 0;   // For how long operators might have set it.
   int64_t ticked_ms_ = 0;  // When Tick was called last.
   std::unique_ptr<psctl::Child> psctl_;
-  int64_t next_ms_ = 0;    // When an operator begins again.
-  int disturbance_ = 0;    // A signal that it gets; 0: none.
-  int64_t due_ms_ = 0;     // When.
-  int64_t resume_ms_ = 0;  // When it goes on after SIGSTOP; 0: it is not stopped.
+  int64_t next_ms_ = 0;       // When an operator begins again.
+  int disturbance_ = 0;       // A signal that it gets; 0: none.
+  int64_t due_ms_ = 0;        // When.
+  int64_t resume_ms_ = 0;     // When it goes on after SIGSTOP; 0: it is not stopped.
+  bool interrupted_ = false;  // It was told to end.
   uint64_t random_ = 0;
   uint64_t set_ = 0, killed_ = 0, stopped_ = 0;
 };

@@ -65,6 +65,7 @@ absl::Status WorkerTurnover::StartWorker() {
 
 void WorkerTurnover::Pause() {
   paused_ = true;
+  if (orders_ != nullptr) orders_->Interrupt();
   for (const auto& worker : training_.running()) {
     if (told_.insert(worker->pid()).second) worker->Signal(SIGTERM);
   }

@@ -294,6 +294,18 @@ TEST_F(TrainingPauseTest, WhatADeadWorkerHadBegunIsEndedByOneThatComesBackForIt)
   EXPECT_TRUE(Pause()->at_rest());
 }
 
+TEST_F(TrainingPauseTest, WhereNobodyIsThereToEndWhatWasBegunItSaysSo) {
+  Trainee a = Joined();
+  Ask(&a);
+  time_.AdvanceMs(kPausedLeaseMs + 1);
+  members_->TakeExpired();
+  EXPECT_THAT(Pause()->waiting_for(), ElementsAre(HasSubstr("batches 0 to 5 are to be ended: their worker has died"),
+                                                  "no worker is there that could: start one"));
+  Trainee b = Joined();
+  Ask(&b);
+  EXPECT_THAT(Pause()->waiting_for(), testing::Not(testing::Contains(HasSubstr("no worker is there"))));
+}
+
 // Workers that train, die and join, a coordinator that is started again, and operators that change the order of steps
 // at random: every batch of the run is applied once. What the servers know of what was applied is simulated: batches of
 // ranges by range and number, those of steps by step and number.

@@ -1,5 +1,6 @@
 #include "tools/psctl/client/held_pause.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int64_t kAskEveryMs = 20;
 constexpr int64_t kKeepEveryMs = 500;
+constexpr auto kLookEvery = std::chrono::milliseconds(50);  // Whether there was an interrupt.
 
 uint64_t DrawToken() {
   std::random_device random;
@@ -71,9 +73,12 @@ bool HeldPause::RestsLocked(int64_t sure_ms) const { return at_rest_ && ends_ms_
 absl::StatusOr<uint64_t> HeldPause::Await(int64_t timeout_ms, int64_t sure_ms) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   MutexLock lock(&mu_);
-  while (!RestsLocked(sure_ms) && error_.ok() && std::chrono::steady_clock::now() < until)
-    changed_.WaitUntil(&mu_, until);
+  while (!RestsLocked(sure_ms) && error_.ok() && !interrupted() && std::chrono::steady_clock::now() < until) {
+    // A signal wakes no condition variable.
+    changed_.WaitUntil(&mu_, std::min(until, std::chrono::steady_clock::now() + kLookEvery));
+  }
   LODESTONE_RETURN_IF_ERROR(error_);
+  if (interrupted()) return absl::CancelledError("interrupted: training goes on as it was");
   if (RestsLocked(sure_ms) && orders_ == 0) {
     return absl::UnimplementedError("the coordinator is of an older version: start its ps again with this one");
   }

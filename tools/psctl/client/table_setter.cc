@@ -16,6 +16,10 @@ namespace {
 constexpr int kSetAgainMs = 200;
 constexpr int kTellAfterMs = 1000;
 
+absl::Status Interrupted() {
+  return absl::CancelledError("interrupted, and some servers may have it: run this again, workers wait for it");
+}
+
 bool IsRefused(const SetPart& part) {
   return absl::IsInvalidArgument(part.done.status()) || absl::IsNotFound(part.done.status()) ||
          absl::IsFailedPrecondition(part.done.status());
@@ -78,8 +82,10 @@ absl::StatusOr<std::vector<SetPart>> TableSetter::SetWhileAtRest(
   bool told = false;
   bool confirms = false;  // All ps have it, and are asked once more without a wait.
   while (true) {
-    LODESTONE_ASSIGN_OR_RETURN(const uint64_t orders, pause->StillRests(timeout_ms_));
-    request.set_orders(orders);
+    const absl::StatusOr<uint64_t> orders = pause->StillRests(timeout_ms_);
+    if (absl::IsCancelled(orders.status())) return Interrupted();
+    LODESTONE_RETURN_IF_ERROR(orders.status());
+    request.set_orders(*orders);
     absl::StatusOr<std::vector<SetPart>> parts = attempt.Set(request);
     const bool all_done = parts.ok() && !HasFailed(*parts);
     const bool all_had_it = all_done && !HasChanged(*parts);
@@ -96,7 +102,7 @@ absl::StatusOr<std::vector<SetPart>> TableSetter::SetWhileAtRest(
     }
     if (all_done && !std::exchange(confirms, true)) continue;
     if (waited_ms >= kTellAfterMs && !std::exchange(told, true)) TellWait(parts, tell_wait);
-    if (NobodyReads(kSetAgainMs)) return absl::CancelledError("interrupted; it is safe to run this again");
+    if (NobodyReads(kSetAgainMs)) return Interrupted();
   }
 }
 

@@ -1,6 +1,10 @@
 #include "tools/psctl/verbs/set.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -161,6 +165,32 @@ TEST_F(SetTest, NothingIsSetIfTrainingDoesNotPause) {
   EXPECT_THAT(errors_, HasSubstr("training has not paused within 1 s, and goes on as it was (--timeout): worker 3 ends "
                                  "its steps"));
   EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\""));
+  EXPECT_EQ(zero_.names().back(), "pause end");
+}
+
+TEST_F(SetTest, AnInterruptEndsThePauseBeforeThePsctlThatAskedForIt) {
+  zero_.status.add_tables()->set_name("rows");
+  options_.assignments = {"consistency={sync: {batches: 2}}"};
+  const auto interrupt_when = [&](absl::string_view asked) {
+    return std::thread([this, asked] {
+      while (zero_.names().empty() || zero_.names().back() != asked) std::this_thread::yield();
+      kill(getpid(), SIGTERM);
+    });
+  };
+  zero_.rests = false;
+  std::thread interrupts = interrupt_when("pause ");
+  Output(1);
+  interrupts.join();
+  EXPECT_THAT(errors_, HasSubstr("interrupted: training goes on as it was"));
+  EXPECT_EQ(zero_.names().back(), "pause end");
+  EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\""));
+
+  zero_.rests = true;
+  one_.refusals = 1'000'000;
+  interrupts = interrupt_when(kToSync);
+  Output(1);
+  interrupts.join();
+  EXPECT_THAT(errors_, HasSubstr("interrupted, and some servers may have it: run this again"));
   EXPECT_EQ(zero_.names().back(), "pause end");
 }
 
