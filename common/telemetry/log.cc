@@ -1,5 +1,7 @@
 #include "common/telemetry/log.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,10 +16,10 @@
 
 #include "common/base/mutex.h"
 #include "common/base/utf8.h"
+#include "common/telemetry/stderr_sink.h"
 #include "fmt/format.h"
 #include "proto/config.pb.h"
 #include "spdlog/logger.h"
-#include "spdlog/sinks/stdout_sinks.h"
 
 namespace lodestone {
 namespace {
@@ -39,7 +41,7 @@ struct Field {
 // Who writes, how, and where to. Thread-safe; lives as long as the process, so that destructors may log.
 class Log {
  public:
-  Log() : logger_("lodestone", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+  Log() : stderr_(std::make_shared<StderrSink>(STDERR_FILENO)), logger_("lodestone", stderr_) {
     logger_.set_level(spdlog::level::trace);
     logger_.set_pattern("%v");
   }
@@ -69,10 +71,12 @@ class Log {
   void Write(LogLevel level, std::string_view component, const std::vector<Field>& fields);
 
  private:
+  void WriteLine(LogLevel level, std::string_view component, const std::vector<Field>& fields);
   std::string TextLine(std::string_view level, std::string_view component, const std::vector<Field>& fields);
   std::string JsonLine(std::string_view level, std::string_view component, const std::vector<Field>& fields);
 
-  // Synchronises itself.
+  // These synchronise themselves.
+  const std::shared_ptr<StderrSink> stderr_;
   spdlog::logger logger_;
   std::atomic<LogLevel> level_{LogLevel::INFO};
   std::atomic<bool> json_{false};
@@ -305,6 +309,15 @@ void Log::Write(LogLevel level, std::string_view component, const std::vector<Fi
       return;
     }
   }
+  if (const uint64_t lost = stderr_->TakeLost(); lost > 0) {
+    WriteLine(
+        LogLevel::WARN, "log",
+        {{"", "lines are missing here: nothing read standard error", false}, {"lines", std::to_string(lost), true}});
+  }
+  WriteLine(level, component, fields);
+}
+
+void Log::WriteLine(LogLevel level, std::string_view component, const std::vector<Field>& fields) {
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
   const std::string line =
       json_.load(std::memory_order_relaxed) ? JsonLine(name, component, fields) : TextLine(name, component, fields);

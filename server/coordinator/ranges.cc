@@ -196,8 +196,10 @@ void Ranges::EndOpen() {
 
 void Ranges::Restore(const v1::RangeState& state) {
   state_ = state;
-  // A pause that was complete was saved as such.
-  steps_unsure_ = HasSteps() && !state_.over() && !Complete() && !pause_->was_at_rest();
+  // A pause that was complete was saved as such; and no worker has leased anything since the last one, if none has
+  // followed the order that came of it.
+  const bool rested = pause_->was_at_rest() || state_.plan_orders() != pause_->orders();
+  steps_unsure_ = HasSteps() && !state_.over() && !Complete() && !rested;
 }
 
 void Ranges::Begin(const v1::RangePlan& plan, uint64_t steps) {
@@ -313,7 +315,7 @@ std::vector<std::string> Ranges::Unfinished() const {
                                  range.first_batch() + range.batches() - 1, " are to be ended: ",
                                  Lives(range.holder())
                                      ? absl::StrCat(members_->NameOf(range.holder()), " has them")
-                                     : std::string("their worker has died, and another one takes them")));
+                                     : std::string("their worker has died, and another one is to take them")));
   }
   if (lines.empty() && HasSteps() && steps_.HasBegun()) lines.push_back("a step is begun, and lacks batches");
   const auto& workers = members_->workers();

@@ -74,7 +74,7 @@ absl::Status OrderChanges::Tick(bool may_begin) {
   if (psctl_ == nullptr) {
     return wanted_.empty() || !may_begin || NowMs() < next_ms_ ? absl::OkStatus() : Start();
   }
-  if (!may_begin) {  // It is waited for.
+  if (!may_begin) {  // Its end is waited for.
     disturbance_ = 0;
     if (resume_ms_ > 0) resume_ms_ = 1;
   }

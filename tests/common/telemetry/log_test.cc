@@ -1,5 +1,8 @@
 #include "common/telemetry/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <latch>
 #include <limits>
 #include <string>
@@ -66,6 +69,41 @@ TEST(Log, NamesTheProcessOnEveryTextLine) {
   const std::string address = "10.0.0.7:7000";
   EXPECT_THAT(Written([&] { LODESTONE_LOG(INFO, "coordinator", "joined server={} address={}", 1, address); }),
               HasSubstr(" INFO  ps=0 coordinator: joined server=1 address=10.0.0.7:7000\n"));
+}
+
+// All that can be read from `fd` now, which does not block.
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t bytes = 0; (bytes = read(fd, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(bytes));
+  }
+  return text;
+}
+
+TEST(Log, LeavesLinesOutWhereNothingReadsThemAndSaysSoLater) {
+  InitLog(Config(v1::LogConfig::INFO, false), "ps", "0");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+  ASSERT_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+  while (write(ends[1], "...............", 15) > 0) {
+  }
+  ASSERT_EQ(fcntl(ends[1], F_SETFL, 0), 0);
+  const int error = dup(STDERR_FILENO);
+  ASSERT_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+  for (int i = 0; i < 3; ++i) LODESTONE_LOG(INFO, "main", "nothing reads it");
+  EXPECT_THAT(ReadAll(ends[0]), testing::Not(HasSubstr("nothing reads it")));
+  LODESTONE_LOG(INFO, "main", "read again");
+  LODESTONE_LOG(INFO, "main", "and again");
+  const std::string text = ReadAll(ends[0]);
+  dup2(error, STDERR_FILENO);
+  for (const int fd : {error, ends[0], ends[1]}) close(fd);
+  const std::vector<std::string> lines = Lines(text);
+  ASSERT_EQ(lines.size(), 3u) << text;
+  EXPECT_THAT(lines[0], HasSubstr(" WARN  ps=0 log: lines are missing here: nothing read standard error lines=3"));
+  EXPECT_THAT(lines[1], HasSubstr("read again"));
+  EXPECT_THAT(lines[2], HasSubstr("and again"));
 }
 
 TEST(Log, WritesOnlyLevelsThatAreSevereEnough) {

@@ -294,6 +294,33 @@ TEST_F(TrainingPauseTest, WhatADeadWorkerHadBegunIsEndedByOneThatComesBackForIt)
   EXPECT_TRUE(Pause()->at_rest());
 }
 
+TEST_F(TrainingPauseTest, StepsThatHaveNotGoneOnSinceAPauseNeedNoWorkerThatCountsThemAfterARestart) {
+  Trainee a = Joined(3);
+  for (int batch = 0; batch < 3; ++batch) {
+    ASSERT_TRUE(Ask(&a).has_lease());
+    a.held.back().set_done(1);
+  }
+  a.steps = 1;
+  ASSERT_TRUE(Pause().ok());
+  a.paused = true;
+  Ask(&a);
+  ASSERT_TRUE(Pause()->at_rest());
+  ASSERT_TRUE(Pause(7, /*end=*/true).ok());
+  RestartCoordinator();
+  // The order is half another one, for which the worker waits without leasing anything.
+  Beat(a, v1::PHASE_WAITING);
+  const auto again = Pause(8);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(again->waiting_for(), IsEmpty());
+  ASSERT_TRUE(Pause(8, /*end=*/true).ok());
+  a.paused = false;
+  a.orders = 4;
+  EXPECT_EQ(Ask(&a).lease().first_batch(), 3u);
+  RestartCoordinator();
+  Beat(a);
+  EXPECT_THAT(Pause(9)->waiting_for(), testing::Contains(HasSubstr("how far the steps have come")));
+}
+
 TEST_F(TrainingPauseTest, WhereNobodyIsThereToEndWhatWasBegunItSaysSo) {
   Trainee a = Joined();
   Ask(&a);

@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -30,6 +31,7 @@ ADDRESS = "10.201.7.{}"  # Of machine N; seen by nothing outside.
 PORT = 4700
 CABLE = "cable"
 LATENCY_MS_MAX = 50  # Of what waits for a slow cable.
+READY_SECONDS_MAX, STEP_SECONDS_MAX = 60, 60
 CONFIG = """\
 cluster: {{servers: {machines}, workers: {machines}}}
 coordinator: {{address: "{address}:{port}"}}
@@ -43,12 +45,12 @@ from torch import distributed
 rank, machines, elements, steps = map(int, sys.argv[2:])
 torch.set_num_threads(1)
 distributed.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=machines)
-gradient = torch.full((elements,), float(rank + 1))
+values = torch.empty(elements)
 print("ready", flush=True)
 sys.stdin.readline()
 for step in range(steps):
+    values.fill_(rank + 1)
     begin = time.perf_counter()
-    values = gradient.clone()
     distributed.all_reduce(values)
     print(time.perf_counter() - begin, flush=True)
     assert values[0] == values[-1] == machines * (machines + 1) / 2
@@ -56,23 +58,29 @@ for step in range(steps):
 
 
 class Machine:
-    """A namespace with an address, and processes in it on one core; all end with end()."""
+    """A namespace with an address, and processes in it on one core; all of them end with end(), or with this process."""
 
     def __init__(self, number):
         self.number = number
         self.address = ADDRESS.format(number + 1)
-        self._unshare = subprocess.Popen(["unshare", "--net", "--pid", "--fork", "--mount-proc", "sleep", "infinity"],
-                                         stderr=subprocess.DEVNULL)
-        children = f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children"
         self.first = None  # The process that the namespace lives as long as.
+        self._unshare = None
+
+    def begin(self):
+        self._unshare = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child",
+                                          "--mount-proc", "sleep", "infinity"])
         while self.first is None:
             time.sleep(0.01)
-            with open(children, encoding="ascii") as file:
-                found = file.read().split()
-            # Until it runs, it is not in its own place yet.
-            if found and os.readlink(f"/proc/{found[0]}/exe").endswith("sleep"):
-                self.first = int(found[0])
+            if self._unshare.poll() is not None:
+                raise SystemExit("unshare has failed: it needs root and the right to make namespaces")
+            self.first = self._find_first()
         self.run("ip", "link", "set", "lo", "up")
+
+    def _find_first(self):
+        with open(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children", encoding="ascii") as file:
+            found = file.read().split()
+        # Until it runs, it is not in its own place yet.
+        return int(found[0]) if found and os.readlink(f"/proc/{found[0]}/exe").endswith("sleep") else None
 
     def run(self, *words):
         """What a program says that looks after the machine's network."""
@@ -90,8 +98,9 @@ class Machine:
         return json.loads(self.run("ip", "-s", "-j", "link", "show", CABLE))[0]["stats64"]["tx"]["bytes"]
 
     def end(self):
-        os.kill(self.first, signal.SIGKILL)
-        self._unshare.wait()
+        if self._unshare is not None:
+            self._unshare.kill()
+            self._unshare.wait()
 
 
 def connect(machines, mbit):
@@ -106,27 +115,33 @@ def connect(machines, mbit):
                         f"{LATENCY_MS_MAX}ms")
 
 
-def measure(machines, commands, steps):
+def kill(processes):
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def measure(machines, what, commands, steps):
     """Lets a process of each machine take its steps: the median seconds of one but for the first, which makes connections,
     and the bytes that the machines send in a step."""
     processes = [machine.start(*command) for machine, command in zip(machines, commands)]
+    # One that fails leaves the other waiting for it.
+    watchdog = threading.Timer(READY_SECONDS_MAX + steps * STEP_SECONDS_MAX, kill, [processes])
+    watchdog.start()
     try:
-        for process in processes:
-            if process.stdout.readline() != "ready\n":
-                raise SystemExit(f"{' '.join(process.args)} has failed")
+        if [process.stdout.readline() for process in processes] != ["ready\n"] * len(processes):
+            raise SystemExit(f"a process of {what} has failed")
         before = [machine.cable_bytes() for machine in machines]
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
         seconds = [[float(process.stdout.readline() or "nan") for _ in range(steps)] for process in processes]
         sent = [machine.cable_bytes() - bytes_before for machine, bytes_before in zip(machines, before)]
-        for process in processes:
-            if process.wait():
-                raise SystemExit(f"{' '.join(process.args)} has failed")
+        if any([process.wait() for process in processes]):
+            raise SystemExit(f"a process of {what} has failed")
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        watchdog.cancel()
+        kill(processes)
     return statistics.median(sum((each[1:] for each in seconds), [])), statistics.mean(sent) / steps
 
 
@@ -139,13 +154,11 @@ def measure_sync(machines, options, folder):
     servers = [machine.start(program("server/ps"), "--config", path, "--set", f"server.index={machine.number}", "--set",
                              f"server.listen={machine.address}:{PORT}") for machine in machines]
     try:
-        return measure(machines, [[program("tools/bench/all_reduce/sync_steps"), "--config", path, "--rank",
+        return measure(machines, "sync", [[program("tools/bench/all_reduce/sync_steps"), "--config", path, "--rank",
                                    str(machine.number), "--workers", str(MACHINES), "--mib", str(options.mib), "--steps",
                                    str(options.steps)] for machine in machines], options.steps)
     finally:
-        for server in servers:
-            server.kill()
-            server.wait()
+        kill(servers)
 
 
 def measure_gloo(machines, options, folder):
@@ -153,7 +166,7 @@ def measure_gloo(machines, options, folder):
     if os.path.exists(path):
         os.remove(path)
     os.environ["GLOO_SOCKET_IFNAME"] = CABLE
-    return measure(machines, [[options.python, "-c", GLOO, "file://" + path, str(machine.number), str(MACHINES),
+    return measure(machines, "gloo", [[options.python, "-c", GLOO, "file://" + path, str(machine.number), str(MACHINES),
                                str(options.mib << 18), str(options.steps)] for machine in machines], options.steps)
 
 
@@ -173,13 +186,14 @@ def main():
     options = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("all_reduce.py makes namespaces: run it as root")
-    if options.steps < 2:
-        raise SystemExit("--steps is at least 2: the first is not counted")
+    if options.steps < 2 or options.runs < 1:
+        raise SystemExit("--steps is at least 2, for the first is not counted, and --runs at least 1")
     with tempfile.TemporaryDirectory(prefix="lodestone-all-reduce-") as folder, contextlib.ExitStack() as ends:
         machines = []
         for number in range(MACHINES):
             machines.append(Machine(number))
             ends.callback(machines[-1].end)
+            machines[-1].begin()
         connect(machines, options.mbit)
         found = {"sync": [], "gloo": []}
         for _ in range(options.runs):

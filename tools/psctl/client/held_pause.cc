@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kAskEveryMs = 20;
 constexpr int64_t kKeepEveryMs = 500;
+constexpr int kEndMsMax = 10'000;
 constexpr auto kLookEvery = std::chrono::milliseconds(50);  // Whether there was an interrupt.
 
 uint64_t DrawToken() {
@@ -78,7 +79,7 @@ absl::StatusOr<uint64_t> HeldPause::Await(int64_t timeout_ms, int64_t sure_ms) {
     changed_.WaitUntil(&mu_, std::min(until, std::chrono::steady_clock::now() + kLookEvery));
   }
   LODESTONE_RETURN_IF_ERROR(error_);
-  if (interrupted()) return absl::CancelledError("interrupted: training goes on as it was");
+  if (interrupted()) return absl::CancelledError("interrupted: training is to go on as it was");
   if (RestsLocked(sure_ms) && orders_ == 0) {
     return absl::UnimplementedError("the coordinator is of an older version: start its ps again with this one");
   }
@@ -99,7 +100,8 @@ absl::Status HeldPause::End() {
     changed_.NotifyAll();
   }
   thread_.join();
-  return RequestPauseTraining(address_, RequestOf(token_, /*end=*/true), timeout_ms_).status();
+  // Where the coordinator does not answer, the pause is over by then anyway.
+  return RequestPauseTraining(address_, RequestOf(token_, /*end=*/true), std::min(timeout_ms_, kEndMsMax)).status();
 }
 
 }  // namespace lodestone::psctl

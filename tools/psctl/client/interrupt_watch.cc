@@ -18,9 +18,12 @@ InterruptWatch::InterruptWatch() {
   struct sigaction action = {};
   action.sa_handler = Note;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
   static_assert(std::size(kSignals) == std::size(decltype(former_){}));
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &former_[i]);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &former_[i]);
+    if (former_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 InterruptWatch::~InterruptWatch() {

@@ -1,5 +1,4 @@
-// The wish of a person to end a verb (Ctrl-C, SIGTERM, a terminal that is closed), for verbs that leave something
-// behind which they have to end first.
+// A watch for interrupts (SIGINT, SIGTERM, SIGHUP), for verbs that have to end something before they end.
 //
 // One at a time, of the thread that starts the verb; interrupted() from any thread.
 #pragma once
@@ -10,9 +9,10 @@ namespace lodestone::psctl {
 
 class InterruptWatch {
  public:
-  // From now on SIGINT, SIGTERM and SIGHUP are noted, and do not end the process.
+  // From now on the first of each is noted, and does not end the process; the second does. One that is ignored stays so
+  // (nohup).
   InterruptWatch();
-  // They do what they did before.
+  // The signals do what they did before.
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;

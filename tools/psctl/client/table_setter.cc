@@ -95,12 +95,12 @@ absl::StatusOr<std::vector<SetPart>> TableSetter::SetWhileAtRest(
       request.mutable_settings()->set_revision(
           std::max<uint64_t>(request.settings().revision(), NewestOf(*parts).revision()));
     }
+    if (all_done && !std::exchange(confirms, true)) continue;
     const int64_t waited_ms = time.NowMs() - begin_ms;
     if (waited_ms >= timeout_ms_) {
       if (!all_done) return parts;
       return absl::DeadlineExceededError("servers changed it again and again: is there another operator?");
     }
-    if (all_done && !std::exchange(confirms, true)) continue;
     if (waited_ms >= kTellAfterMs && !std::exchange(told, true)) TellWait(parts, tell_wait);
     if (NobodyReads(kSetAgainMs)) return Interrupted();
   }

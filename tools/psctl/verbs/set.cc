@@ -252,9 +252,10 @@ int SetTables(const SetOptions& options, const std::vector<Planned>& tables, v1:
 int SetAtRest(const SetOptions& options, const std::vector<Planned>& tables, const v1::SetTableRequest& request) {
   const SteadyTime time;
   HeldPause pause(options.address, options.timeout_ms);
-  if (const absl::Status rests = pause.AwaitRest(options.timeout_ms); !rests.ok()) return Fail(kSet, rests);
+  const auto code_of = [&](int code) { return code != kExitDone && pause.interrupted() ? kExitInterrupted : code; };
+  if (const absl::Status rests = pause.AwaitRest(options.timeout_ms); !rests.ok()) return code_of(Fail(kSet, rests));
   const int64_t began_ms = time.NowMs();
-  const int code = SetTables(options, tables, request, &pause);
+  const int code = code_of(SetTables(options, tables, request, &pause));
   const absl::Status ended = pause.End();
   const double seconds = static_cast<double>(time.NowMs() - began_ms) / 1000;
   if (!ended.ok()) {

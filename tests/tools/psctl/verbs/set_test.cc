@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/tools/psctl/client/fake_admin.h"
+#include "tools/psctl/text/exit_code.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -179,16 +180,16 @@ TEST_F(SetTest, AnInterruptEndsThePauseBeforeThePsctlThatAskedForIt) {
   };
   zero_.rests = false;
   std::thread interrupts = interrupt_when("pause ");
-  Output(1);
+  Output(kExitInterrupted);
   interrupts.join();
-  EXPECT_THAT(errors_, HasSubstr("interrupted: training goes on as it was"));
+  EXPECT_THAT(errors_, HasSubstr("interrupted: training is to go on as it was"));
   EXPECT_EQ(zero_.names().back(), "pause end");
   EXPECT_THAT(one_.names(), ElementsAre("table: \"rows\""));
 
   zero_.rests = true;
   one_.refusals = 1'000'000;
   interrupts = interrupt_when(kToSync);
-  Output(1);
+  Output(kExitInterrupted);
   interrupts.join();
   EXPECT_THAT(errors_, HasSubstr("interrupted, and some servers may have it: run this again"));
   EXPECT_EQ(zero_.names().back(), "pause end");

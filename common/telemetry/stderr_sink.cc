@@ -1,0 +1,36 @@
+#include "common/telemetry/stderr_sink.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace lodestone {
+
+bool StderrSink::HasRoom(int wait_ms) const {
+  pollfd out = {fd_, POLLOUT, 0};
+  return poll(&out, 1, wait_ms) != 0;
+}
+
+uint64_t StderrSink::TakeLost() {
+  std::lock_guard lock(mutex_);
+  return lost_ > 0 && HasRoom(0) ? std::exchange(lost_, 0) : 0;
+}
+
+void StderrSink::sink_it_(const spdlog::details::log_msg& message) {
+  full_ = !HasRoom(full_ ? 0 : kWaitMsMax);
+  if (full_) {
+    ++lost_;
+    return;
+  }
+  spdlog::memory_buf_t line;
+  formatter_->format(message, line);
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t written = write(fd_, line.data() + at, line.size() - at);
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) at += static_cast<size_t>(written);
+  }
+}
+
+}  // namespace lodestone
