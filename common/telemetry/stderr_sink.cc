@@ -10,7 +10,8 @@ namespace lodestone {
 
 bool StderrSink::HasRoom(int wait_ms) const {
   pollfd out = {fd_, POLLOUT, 0};
-  return poll(&out, 1, wait_ms) != 0;
+  const int ready = poll(&out, 1, wait_ms);
+  return ready > 0 || (ready < 0 && errno != EINTR);  // A signal interrupts it only where there is no room.
 }
 
 uint64_t StderrSink::TakeLost() {

@@ -154,9 +154,9 @@ def measure_sync(machines, options, folder):
     servers = [machine.start(program("server/ps"), "--config", path, "--set", f"server.index={machine.number}", "--set",
                              f"server.listen={machine.address}:{PORT}") for machine in machines]
     try:
-        return measure(machines, "sync", [[program("tools/bench/all_reduce/sync_steps"), "--config", path, "--rank",
-                                   str(machine.number), "--workers", str(MACHINES), "--mib", str(options.mib), "--steps",
-                                   str(options.steps)] for machine in machines], options.steps)
+        commands = [[program("tools/bench/all_reduce/sync_steps"), "--config", path, "--rank", str(machine.number), "--workers",
+                     str(MACHINES), "--mib", str(options.mib), "--steps", str(options.steps)] for machine in machines]
+        return measure(machines, "sync", commands, options.steps)
     finally:
         kill(servers)
 
@@ -166,8 +166,9 @@ def measure_gloo(machines, options, folder):
     if os.path.exists(path):
         os.remove(path)
     os.environ["GLOO_SOCKET_IFNAME"] = CABLE
-    return measure(machines, "gloo", [[options.python, "-c", GLOO, "file://" + path, str(machine.number), str(MACHINES),
-                               str(options.mib << 18), str(options.steps)] for machine in machines], options.steps)
+    commands = [[options.python, "-c", GLOO, "file://" + path, str(machine.number), str(MACHINES), str(options.mib << 18),
+                 str(options.steps)] for machine in machines]
+    return measure(machines, "gloo", commands, options.steps)
 
 
 def text(values, scale=1.0):

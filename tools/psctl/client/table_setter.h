@@ -38,9 +38,10 @@ class TableSetter {
   absl::StatusOr<std::vector<SetPart>> Ask(const std::string& table) const;
   // As Set, again until all ps had it before they were asked: of a ps that is away, that answers late, or that gets
   // its first shard meanwhile, nothing may be left to be done when training goes on. The pause is sure to last for each
-  // attempt, which first asks who the ps are. What a ps refuses for good ends it at once; after the timeout the parts
-  // say what failed. `tell_wait` is called once, after a second, with what it takes so long for. CANCELLED:
-  // interrupted; DEADLINE_EXCEEDED: they changed it again and again.
+  // attempt, which first asks who the ps are. A refusal (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION) is
+  // returned at once, in the parts; so are the errors that are left after the timeout. `tell_wait` is called once,
+  // after a second, with what it takes so long for. CANCELLED: interrupted; DEADLINE_EXCEEDED: they changed it again
+  // and again.
   absl::StatusOr<std::vector<SetPart>> SetWhileAtRest(v1::SetTableRequest request, HeldPause* pause,
                                                       const std::function<void(const std::string&)>& tell_wait) const;
 
