@@ -38,6 +38,7 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
   });
+  rows_.ContinueGrowth(count);  // Where few rows are new any more it would go on, and search twice, for long.
   CountBytes();
 }
 

@@ -3,8 +3,9 @@
 //
 // Entries are erased by moving one of a later bucket back: the index never needs cleaning.
 //
-// A large index grows in steps: the larger one begins empty beside the former, each insertion moves some buckets over,
-// and a search that finds nothing looks into the former too. So no insertion takes longer for the number of keys.
+// A large index grows in steps: the larger one begins empty beside the former, each insertion moves some buckets over
+// (as does MoveFormer), and a search that finds nothing looks into the former too. So no insertion takes longer for the
+// number of keys.
 //
 // Not thread-safe: owned by the shard's executor.
 #pragma once
@@ -51,6 +52,8 @@ class RowIndex {
   }
   // Whether keys are being moved to a larger index.
   bool grows() const { return former_count_ > 0; }
+  // Moves so many buckets more of the former index, if there is one, and gives it back once all are.
+  void MoveFormer(uint64_t buckets);
 
   // True if the next Insert needs a Grow first.
   bool full() const { return (size_ + 1) * 100 > bucket_count_ * kSlots * kLoadMaxPercent; }
@@ -96,8 +99,6 @@ class RowIndex {
   void Put(Key key, uint32_t number);
   // Where the number of `key` stands in the former index; null if it is not there. *bucket: in which bucket.
   uint32_t* NumberInFormer(Key key, uint32_t* bucket) const;
-  // Moves so many buckets more of the former index, and gives it back once all are.
-  void MoveFormer(uint64_t buckets);
 
   uint64_t bucket_count_ = 0;  // Below 2^32.
   size_t size_ = 0;

@@ -139,6 +139,8 @@ class RowStore {
   };
   Inserted Insert(Key key, Version version);
   void Erase(RowId row, Version version);
+  // Goes on with a growth of the index by so many of its buckets, if one is under way.
+  void ContinueGrowth(size_t buckets) { index_.MoveFormer(buckets); }
   // Stamps all rows and pages as changed at `version`. REQUIRES: no page is shared.
   void StampAll(Version version);
 

@@ -73,12 +73,12 @@ void WorkerTurnover::Pause() {
 
 absl::Status WorkerTurnover::TakeTurn() {
   next_turn_ = done() + 1 + Draw(kTurnBatchesMax);
-  if (orders_ != nullptr && !finishing_ && Draw(kTurnsPerOrder) == 0) {
+  if (orders_ != nullptr && (!finishing_ || LacksOrder()) && Draw(kTurnsPerOrder) == 0) {
     orders_->Want(Draw(UINT64_MAX));
     return absl::OkStatus();
   }
   const auto& workers = training_.running();
-  const bool may_end = !finishing_ || report_.left + report_.killed == 0;
+  const bool may_end = !finishing_ || LacksEnd();
   if (!may_end || Draw(3) > 0) return workers.size() < workers_max_ ? StartWorker() : absl::OkStatus();
   const bool leaves = Draw(3) == 0;
   const psctl::Child& worker = *workers[Draw(workers.size())];
@@ -101,7 +101,7 @@ absl::Status WorkerTurnover::TakeCounts() {
   ++report_.runs;
   state_.Clear();
   next_turn_ = 0;
-  finished_ = finishing_ && (orders_ == nullptr || orders_->settled());
+  finished_ = finishing_ && !LacksEnd() && !LacksOrder() && (orders_ == nullptr || orders_->settled());
   return absl::OkStatus();
 }
 

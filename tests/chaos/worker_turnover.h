@@ -58,8 +58,9 @@ class WorkerTurnover {
     return training_.running().empty() && !counts_.valid() && (orders_ == nullptr || orders_->idle());
   }
 
-  // From now on workers join, and none leaves or is killed once one has; the run under way, or the next one if there is
-  // none, is the last, or else the one in which the order of steps that was wanted last is set.
+  // From now on workers join, and none leaves or is killed once one has, and the order of steps is not changed once it
+  // was. The run under way, or the next one if there is none, is the last; or else the one in which both have happened
+  // and the order that was wanted last is set.
   void Finish() { finishing_ = true; }
   bool finished() const { return finished_; }
   // Batches of the run under way that are known to be applied.
@@ -75,6 +76,10 @@ class WorkerTurnover {
   absl::Status TakeTurn();
   absl::Status TakeCounts();
   bool RunIsOver() const;
+  // What is to happen once at least, whatever the machine's speed, has not happened: no worker has left or was killed;
+  // the order of steps was never changed.
+  bool LacksEnd() const { return report_.left + report_.killed == 0; }
+  bool LacksOrder() const { return orders_ != nullptr && orders_->set() == 0; }
   std::string RunName() const;
   uint64_t Draw(uint64_t bound);
 

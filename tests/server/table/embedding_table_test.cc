@@ -179,6 +179,20 @@ TEST_F(EmbeddingTableTest, RowsAreReadAndUpdatedWhileTheirIndexGrows) {
   EXPECT_EQ(rows_->rows(), counts.size());
 }
 
+// It once stayed half grown for as long as no row was new, and half of the look-ups searched twice.
+TEST_F(EmbeddingTableTest, AGrowthOfTheIndexEndsThoughNoRowIsNewAnyMore) {
+  constexpr uint64_t kIndexBytesLeast = 64 << 10;  // Of an index that grows in steps; far more than a page has.
+  Make();
+  uint64_t before = 0;
+  for (Key key = 0; before == 0 || rows_->bytes() < before + kIndexBytesLeast; ++key) {
+    before = rows_->bytes();
+    Push({{key, 1}});
+  }
+  const uint64_t growing = rows_->bytes();
+  for (int push = 0; push < 10'000 && rows_->bytes() == growing; ++push) Push({{0, 1}});
+  EXPECT_LT(rows_->bytes(), growing);
+}
+
 TEST_F(EmbeddingTableTest, AKeyThatIsMissingOrNotAdmittedDoesNotShiftTheGradientsOfTheKeysAfterIt) {
   spec_.mutable_embedding()->mutable_admission()->set_count_min(2);
   Make();
