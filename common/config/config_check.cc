@@ -80,6 +80,13 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
     problems->push_back({"server.index", absl::StrCat(config.server().index(), " is out of range: cluster.servers is ",
                                                       cluster.servers(), " and the first server is 0")});
   }
+  const uint32_t at_start = cluster.servers_at_start();
+  if (at_start > cluster.servers() || (at_start > 0 && at_start < cluster.replicas())) {
+    problems->push_back(
+        {"cluster.servers_at_start",
+         absl::StrCat(at_start, " is out of range: at least cluster.replicas, which is ", cluster.replicas(),
+                      ", and at most cluster.servers, which is ", cluster.servers(), " (or 0: all of these)")});
+  }
   if (config.server().zone().size() > kZoneBytesMax) {
     problems->push_back({"server.zone", absl::StrCat("must be at most ", kZoneBytesMax, " bytes long")});
   }

@@ -1,6 +1,7 @@
 // Logs of both processes. One line per event on standard error:
 //   2026-11-21T04:00:00.123Z INFO  ps=0 coordinator: joined server=1 address=10.0.0.7:7000
-// or, with log.json, one JSON object per line that holds the same and every key=value as a field of its own.
+// or, with log.json, one JSON object per line that holds the same and every key=value as a field of its own. Lines that
+// find no room there for long are lost, and a later line says how many (stderr_sink.h).
 #pragma once
 
 #include <functional>

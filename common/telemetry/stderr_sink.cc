@@ -29,7 +29,11 @@ void StderrSink::sink_it_(const spdlog::details::log_msg& message) {
   formatter_->format(message, line);
   for (size_t at = 0; at < line.size();) {
     const ssize_t written = write(fd_, line.data() + at, line.size() - at);
-    if (written < 0 && errno != EINTR) return;
+    if (written < 0 && errno != EINTR) {
+      full_ = errno == EAGAIN;  // Another process has made it non-blocking, and this line is long.
+      lost_ += full_;
+      return;
+    }
     if (written > 0) at += static_cast<size_t>(written);
   }
 }

@@ -13,9 +13,10 @@
 namespace lodestone::server {
 
 struct ClusterOptions {
-  std::string cluster;   // cluster.name.
-  uint32_t servers = 1;  // Places for servers.
-  uint32_t workers = 1;  // Places for workers.
+  std::string cluster;            // cluster.name.
+  uint32_t servers = 1;           // Places for servers.
+  uint32_t servers_at_start = 0;  // Of these, that shards are dealt to when the cluster begins; 0: all.
+  uint32_t workers = 1;           // Places for workers.
   uint32_t shards = 1;
   uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower, 3 an owner and two.
   uint32_t lease_ms = 10'000;
@@ -28,6 +29,7 @@ struct ClusterOptions {
   const TimeSource* stall_time = nullptr;
   const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.
 
+  uint32_t first_servers() const { return servers_at_start > 0 ? servers_at_start : servers; }
   // Whether all shards are to have followers. Otherwise one has a follower while it moves.
   bool replicated() const { return followers() > 0; }
   // That each shard is to have.

@@ -32,6 +32,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   Membership::Options options;
   options.cluster = config.cluster().name();
   options.servers = config.cluster().servers();
+  options.servers_at_start = config.cluster().servers_at_start();
   options.workers = config.cluster().workers();
   options.shards = config.cluster().shards();
   options.replicas = config.cluster().replicas();

@@ -63,6 +63,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   start.continues = start.former.has_value() && start.former->folder() != 0 && request.has_data() &&
                     request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
                     request.predecessor() == place->token;
+  if (is_server) moves_.TakeKept(place->index);
   start.new_process = !members_.Occupy(place, request);
   if (is_server) {
     shards_.ServerJoined(*place, start);

@@ -4,6 +4,10 @@
 
 namespace lodestone::server {
 
+MovePlan::MovePlan(uint32_t shards, uint32_t servers, uint32_t taking) : targets_(shards), draining_(servers) {
+  std::fill(draining_.begin() + taking, draining_.end(), true);
+}
+
 bool MovePlan::any() const {
   return std::any_of(targets_.begin(), targets_.end(), [](uint32_t target) { return target > 0; });
 }
@@ -93,6 +97,7 @@ void MovePlan::Save(v1::CoordinatorState* state) const {
 
 void MovePlan::Restore(const v1::CoordinatorState& state) {
   if (!state.moves().empty()) targets_.assign(state.moves().begin(), state.moves().end());
+  std::fill(draining_.begin(), draining_.end(), false);
   for (const uint32_t server : state.draining()) draining_[server] = true;
   levels_followers_ = state.levels_followers();
 }

@@ -15,7 +15,8 @@ namespace lodestone::server {
 
 class MovePlan {
  public:
-  MovePlan(uint32_t shards, uint32_t servers) : targets_(shards), draining_(servers) {}
+  // Servers from `taking` on drain at first.
+  MovePlan(uint32_t shards, uint32_t servers, uint32_t taking);
 
   // A number that grows with every change.
   uint64_t changes() const { return changes_; }
@@ -48,7 +49,7 @@ class MovePlan {
   void SetLevelsFollowers(bool levels);
 
   void Save(v1::CoordinatorState* state) const;
-  // REQUIRES: a state that CheckState accepts, of as many shards and servers.
+  // REQUIRES: a state that CheckState accepts, of as many shards and servers, in which there is a shard map.
   void Restore(const v1::CoordinatorState& state);
 
  private:

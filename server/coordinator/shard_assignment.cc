@@ -25,7 +25,7 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
     : options_(*options),
       members_(*members),
       events_(events),
-      owners_(InitialOwners(options_.shards, options_.servers)),
+      owners_(InitialOwners(options_.shards, options_.first_servers())),
       terms_(options_.shards),
       followers_(options_.shards, options_.followers()),
       undecided_(options_.shards),
@@ -35,13 +35,14 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       lost_(options_.shards),
       lost_folders_(options_.shards),
       equal_(options_.shards) {
-  if (options_.followers() > 0) *followers_.mutable_firsts() = InitialFollowers(options_.shards, options_.servers);
-  if (options_.followers() > 1) *followers_.mutable_seconds() = InitialFollowers(options_.shards, options_.servers, 1);
+  const uint32_t servers = options_.first_servers();
+  if (options_.followers() > 0) *followers_.mutable_firsts() = InitialFollowers(options_.shards, servers);
+  if (options_.followers() > 1) *followers_.mutable_seconds() = InitialFollowers(options_.shards, servers, 1);
 }
 
 void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start) {
   const bool was_mapped = mapped_;
-  mapped_ = mapped_ || std::all_of(members_.servers().begin(), members_.servers().end(),
+  mapped_ = mapped_ || std::all_of(members_.servers().begin(), members_.servers().begin() + options_.first_servers(),
                                    [&](const MemberPlace& p) { return members_.Alive(p); });
   if (!mapped_) return;
   // Shards that are dealt again are not what they were in an earlier life of the cluster.
@@ -498,7 +499,7 @@ void ShardAssignment::NoteMoved(uint32_t from, uint32_t to, const std::vector<Sh
                 absl::StrCat(shards, NumbersText(moved, kShardRunsMax), " to ps ", to));
 }
 
-absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteOf(members_, *this); }
+absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteOf(options_, members_, *this); }
 
 void ShardAssignment::NoteTold(const MemberPlace* server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {

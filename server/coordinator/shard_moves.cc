@@ -21,7 +21,10 @@ constexpr uint32_t kShardsAtOnce = 8;  // That go from one server to another.
 }  // namespace
 
 ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards)
-    : options_(*options), members_(*members), shards_(*shards), plan_(options->shards, options->servers) {}
+    : options_(*options),
+      members_(*members),
+      shards_(*shards),
+      plan_(options->shards, options->servers, options->first_servers()) {}
 
 bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.copies().Follows(server, shard); }
 
@@ -49,6 +52,14 @@ bool ShardMoves::AnyToPart() const {
 bool ShardMoves::Lives(uint32_t server) const {
   const MemberPlace& place = members_.servers()[server];
   return members_.Alive(place) && !place.silent;
+}
+
+bool ShardMoves::IsKept(uint32_t server) const {
+  return plan_.IsDraining(server) && members_.servers()[server].incarnation == 0;
+}
+
+void ShardMoves::TakeKept(uint32_t server) {
+  if (options_.rebalance.automatic && IsKept(server)) plan_.SetDraining(server, false);
 }
 
 uint32_t ShardMoves::OwnedBy(uint32_t server) const {
@@ -242,9 +253,9 @@ void ShardMoves::Advance() {
     HandOverReady();
     return Begin();
   }
-  const std::vector<bool>& draining = plan_.draining();
-  const bool drains = std::find(draining.begin(), draining.end(), true) != draining.end();
-  shards_.SetDraining(draining);
+  bool drains = false;
+  for (uint32_t server = 0; server < options_.servers; ++server) drains |= IsDraining(server) && !IsKept(server);
+  shards_.SetDraining(plan_.draining());
   plan_.PlanDrains(shards_.owners(), NextOwners(), Living());
   if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers() &&
       !AnyToPart()) {
@@ -399,6 +410,10 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
   }
   if (shards_.mapped() && options_.replicated()) FillNewFollowers(status);
   for (v1::MemberStatus& server : *status->mutable_servers()) server.set_draining(plan_.IsDraining(server.index()));
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    if (IsKept(server)) status->set_places_kept(status->places_kept() + 1);
+  }
+  status->set_servers_expected(options_.servers - status->places_kept());
 }
 
 void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
@@ -425,7 +440,7 @@ void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
 }
 
 void ShardMoves::Restore(const v1::CoordinatorState& state) {
-  if (state.servers() == options_.servers) plan_.Restore(state);
+  if (state.servers() == options_.servers && !state.owners().empty()) plan_.Restore(state);
 }
 
 }  // namespace lodestone::server

@@ -47,6 +47,10 @@ class ShardMoves {
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
 
+  // Of a ps that is about to join: one that comes to a place that was kept for it (no ps has ever had it, and it drains,
+  // see cluster.servers_at_start) may own shards where the Rebalancer gives it some; elsewhere an operator lets it.
+  void TakeKept(uint32_t server);
+
   // What the Rebalancer plans, and what it is to know. REQUIRES: there is a shard map.
   void Plan(const std::vector<RebalanceMove>& moves);
   Rebalancer::Plan plan() const;
@@ -65,6 +69,7 @@ class ShardMoves {
   absl::Status CheckShard(ShardId shard) const;
   absl::Status CheckServed(ShardId shard) const;
   absl::Status CheckTakes(uint32_t server) const;
+  bool IsKept(uint32_t server) const;
   // Whether the server lives, as this life of the coordinator has heard.
   bool Lives(uint32_t server) const;
   std::vector<bool> Living() const;

@@ -15,15 +15,15 @@ namespace {
 
 constexpr size_t kNamesMax = 16;  // Named in one message.
 
-absl::Status CheckMapped(const MemberTable& members, const ShardAssignment& shards) {
+absl::Status CheckMapped(const ClusterOptions& options, const MemberTable& members, const ShardAssignment& shards) {
   if (shards.mapped()) return absl::OkStatus();
   std::vector<uint32_t> missing;
-  for (const MemberPlace& place : members.servers()) {
-    if (!members.Alive(place)) missing.push_back(place.index);
+  for (uint32_t server = 0; server < options.first_servers(); ++server) {
+    if (!members.Alive(members.servers()[server])) missing.push_back(server);
   }
   std::string names = absl::StrJoin(missing.begin(), missing.begin() + std::min(missing.size(), kNamesMax), ", ");
   if (missing.size() > kNamesMax) absl::StrAppend(&names, ", ...");
-  return absl::UnavailableError(absl::StrCat("waiting for ", missing.size(), " of ", members.servers().size(),
+  return absl::UnavailableError(absl::StrCat("waiting for ", missing.size(), " of ", options.first_servers(),
                                              " servers: index ", names,
                                              missing.size() == 1 ? " has not joined" : " have not joined"));
 }
@@ -45,8 +45,9 @@ absl::Status CheckDecided(const MemberTable& members, const ShardAssignment& sha
 
 }  // namespace
 
-absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards) {
-  LODESTONE_RETURN_IF_ERROR(CheckMapped(members, shards));
+absl::StatusOr<v1::RouteResponse> RouteOf(const ClusterOptions& options, const MemberTable& members,
+                                          const ShardAssignment& shards) {
+  LODESTONE_RETURN_IF_ERROR(CheckMapped(options, members, shards));
   LODESTONE_RETURN_IF_ERROR(CheckDecided(members, shards));
   v1::RouteResponse response;
   response.set_epoch(shards.epoch());

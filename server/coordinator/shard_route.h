@@ -11,6 +11,7 @@
 namespace lodestone::server {
 
 // As ShardAssignment::Route.
-absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards);
+absl::StatusOr<v1::RouteResponse> RouteOf(const ClusterOptions& options, const MemberTable& members,
+                                          const ShardAssignment& shards);
 
 }  // namespace lodestone::server

@@ -128,8 +128,8 @@ double SumOfWorkers(const Cluster& cluster, double (*value)(const v1::MemberStat
   return sum;
 }
 constexpr Row<Cluster> kClusterRows[] = {
-    {"lodestone_cluster_servers_expected", "Servers that the cluster is configured with.", kGauge,
-     [](const Cluster& c) -> double { return c.servers_expected(); }},
+    {"lodestone_cluster_servers_expected", "Servers that the cluster is configured with, without places that are kept.",
+     kGauge, [](const Cluster& c) -> double { return c.servers_expected(); }},
     {"lodestone_cluster_replicas", "Copies that each shard is to have.", kGauge,
      [](const Cluster& c) -> double { return c.replicas(); }},
     {"lodestone_cluster_shards_in_sync", "Shards whose followers are in sync.", kGauge,

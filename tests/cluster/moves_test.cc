@@ -101,6 +101,30 @@ TEST_F(MovesTest, ADrainedPlaceIsTakenByAPsWithAnEmptyDiskWhilePushesGoOn) {
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
+TEST_F(MovesTest, AClusterGrowsByAPlaceThatWasKeptWhilePushesGoOn) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/4, {"coordinator.lease_ms=2000", "cluster.servers_at_start=2"},
+                                       /*own_disks=*/true, /*replicas=*/1));
+  ASSERT_NO_FATAL_FAILURE(StartPushing());
+  ASSERT_TRUE(AwaitPushes(100)) << "nobody waits for ps 2 and 3";
+  EXPECT_EQ(OwnedBy(0) + OwnedBy(1), kShards);
+  EXPECT_EQ(StatusOf(0).cluster().places_kept(), 2);
+  // The coordinator may be started again meanwhile.
+  cluster_->Kill(0);
+  ASSERT_TRUE(cluster_->Start(0).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(0); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(cluster_->Start(3).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(3); }));
+  EXPECT_EQ(OwnedBy(3), 0) << "nobody has let it";
+  EXPECT_EQ(StatusOf(0).cluster().places_kept(), 1);
+  ASSERT_TRUE(Drain(3, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  EXPECT_TRUE(Await([this] { return OwnedBy(3) >= kShards / 3 && NothingIsToMove(); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
 TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItself) {
   ASSERT_NO_FATAL_FAILURE(
       Start(/*servers=*/3, {"coordinator.rebalance=auto", "coordinator.rebalance_rule.sustained_ms=1000",

@@ -44,7 +44,8 @@ void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> se
   auto cluster = chaos::PsCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   cluster_ = *std::move(cluster);
-  for (uint32_t server = 0; server < servers; ++server) {
+  const uint32_t at_start = cluster_->config().cluster().servers_at_start();
+  for (uint32_t server = 0; server < (at_start > 0 ? at_start : servers); ++server) {
     ASSERT_TRUE(cluster_->Start(server).ok());
     ASSERT_TRUE(Await([&] { return cluster_->Listens(server); }));
   }

@@ -283,6 +283,13 @@ const std::vector<Broken>& BrokenFiles() {
        "connection to etcd is plain, and shows none"},
       {"MoreCopiesInSyncThanThereAre", "cluster: {in_sync_min: 2}\n",
        "1:11: cluster.in_sync_min: 2 copies are never in sync where cluster.replicas is 1: no push would be taken"},
+      {"MoreServersAtStartThanPlaces", "cluster: {servers: 3, servers_at_start: 4}\n",
+       "1:23: cluster.servers_at_start: 4 is out of range: at least cluster.replicas, which is 1, and at most "
+       "cluster.servers, which is 3 (or 0: all of these)"},
+      {"FewerServersAtStartThanReplicas",
+       "cluster: {servers: 3, servers_at_start: 1, replicas: 2}\nserver: {data_dir: d}\n",
+       "1:23: cluster.servers_at_start: 1 is out of range: at least cluster.replicas, which is 2, and at most "
+       "cluster.servers, which is 3 (or 0: all of these)"},
       {"RebalanceAutoWithTooManyShards", "cluster: {shards: 8193}\ncoordinator: {rebalance: auto}\n",
        "2:15: coordinator.rebalance: auto needs cluster.shards of at most 8192, and there are 8193"},
       {"EtcdAsAUrl", "coordinator: {etcd: [\"http://etcd0:2379\"]}\n",

@@ -81,6 +81,23 @@ std::string ReadAll(int fd) {
   return text;
 }
 
+TEST(Log, CountsALongLineThatOnlyPartlyFindsRoomWhereStandardErrorDoesNotBlock) {
+  InitLog(Config(v1::LogConfig::INFO, false), "ps", "0");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  for (const int end : ends) ASSERT_EQ(fcntl(end, F_SETFL, O_NONBLOCK), 0);
+  const int error = dup(STDERR_FILENO);
+  ASSERT_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+  LODESTONE_LOG(INFO, "main", "long text={}", std::string(1 << 20, 'x'));
+  ReadAll(ends[0]);
+  LODESTONE_LOG(INFO, "main", "read again");
+  const std::string text = ReadAll(ends[0]);
+  dup2(error, STDERR_FILENO);
+  for (const int fd : {error, ends[0], ends[1]}) close(fd);
+  EXPECT_THAT(text, HasSubstr("nothing read standard error lines=1"));
+  EXPECT_THAT(text, HasSubstr("read again"));
+}
+
 TEST(Log, LeavesLinesOutWhereNothingReadsThemAndSaysSoLater) {
   InitLog(Config(v1::LogConfig::INFO, false), "ps", "0");
   int ends[2];

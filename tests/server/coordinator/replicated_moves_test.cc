@@ -40,6 +40,26 @@ TEST_F(ReplicatedMovesTest, TheNewOwnerLearnsFirstThenFollowsInThePlaceOfTheFoll
   EXPECT_THAT(members_->Status().moves(), IsEmpty());
 }
 
+TEST_F(ReplicatedMovesTest, AServerThatTakesAPlaceThatWasKeptHoldsItsPartOnceItMay) {
+  Membership::Options options = Options(2);
+  options.servers_at_start = 2;
+  members_ = std::make_unique<Membership>(options);
+  for (const uint32_t server : {0, 1}) Join(server);
+  EXPECT_THAT(Owners(), ElementsAre(0, 1, 0, 1, 0, 1));
+  EXPECT_THAT(Followers(), ElementsAre(2, 1, 2, 1, 2, 1));
+  SyncFollowers();
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+  Join(2);
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  FinishAll();
+  for (uint32_t server = 0; server < kMoveServers; ++server) {
+    EXPECT_EQ(std::count(Owners().begin(), Owners().end(), server), 2) << "ps " << server;
+    EXPECT_EQ(HeldBy(server), 4) << "ps " << server;
+  }
+}
+
 TEST_F(ReplicatedMovesTest, AShardThatMovesToItsFollowerNeedsNoCopy) {
   const uint32_t follower = Followers()[0] - 1;
   ASSERT_TRUE(Move({0}, follower).ok());

@@ -203,6 +203,84 @@ TEST_F(ShardMovesTest, PlansOutliveTheCoordinator) {
   EXPECT_EQ(std::count(Owners().begin(), Owners().end(), 1u), 0);
 }
 
+// Two servers begin, and there is a place for a third.
+class KeptPlaceTest : public MovingMembers {
+ protected:
+  explicit KeptPlaceTest(const RebalanceOptions& rebalance = {}) : MovingMembers(rebalance) {
+    Make();
+    for (const uint32_t server : {0, 1}) Join(server);
+  }
+  void Make() {
+    Membership::Options options = Options(1);
+    options.servers_at_start = 2;
+    members_ = std::make_unique<Membership>(options);
+  }
+  int64_t OwnedBy(uint32_t server) const { return std::count(Owners().begin(), Owners().end(), server); }
+};
+
+TEST_F(KeptPlaceTest, NobodyWaitsForAServerThatIsToCome) {
+  EXPECT_TRUE(members_->shards().mapped());
+  EXPECT_THAT(Owners(), ElementsAre(0, 1, 0, 1, 0, 1));
+  EXPECT_EQ(members_->Status().servers_expected(), 2);
+  EXPECT_EQ(members_->Status().places_kept(), 1);
+  Make();
+  Join(0);
+  EXPECT_EQ(members_->shards().Route().status().message(), "waiting for 1 of 2 servers: index 1 has not joined");
+}
+
+TEST_F(KeptPlaceTest, AServerThatComesOwnsItsPartOnceItMay) {
+  ASSERT_TRUE(Level().ok());
+  EXPECT_FALSE(Move({0}, 2).ok()) << "it is away";
+  const v1::CoordinatorState state = members_->SaveState();
+  Make();
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_EQ(members_->Status().places_kept(), 1) << "a coordinator that comes back knows that";
+  for (const uint32_t server : {0, 1}) Beat(server);
+  Join(2);
+  EXPECT_EQ(members_->Status().servers_expected(), 3);
+  EXPECT_EQ(members_->Status().places_kept(), 0);
+  ASSERT_TRUE(Level().ok());
+  EXPECT_THAT(members_->Status().moves(), IsEmpty()) << "it drains until an operator lets it own shards";
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  FinishMoves();
+  for (uint32_t server = 0; server < kMoveServers; ++server) EXPECT_EQ(OwnedBy(server), 2) << "ps " << server;
+}
+
+TEST_F(KeptPlaceTest, APlaceThatMayBeTakenIsStillFreeAfterARestart) {
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  EXPECT_EQ(members_->Status().places_kept(), 0);
+  const v1::CoordinatorState state = members_->SaveState();
+  Make();
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_EQ(members_->Status().places_kept(), 0);
+  EXPECT_EQ(members_->Status().servers_expected(), 3);
+}
+
+TEST_F(KeptPlaceTest, AMapOfBeforePlacesWereKeptCounts) {
+  members_ = std::make_unique<Membership>(Options(1));
+  for (uint32_t server = 0; server < kMoveServers; ++server) Join(server);
+  const v1::CoordinatorState state = members_->SaveState();
+  Make();
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2));
+  for (uint32_t server = 0; server < kMoveServers; ++server) Beat(server);
+  EXPECT_THAT(members_->Status().moves(), IsEmpty()) << "ps 2 does not drain";
+}
+
+class KeptPlaceWithRebalanceTest : public KeptPlaceTest {
+ protected:
+  KeptPlaceWithRebalanceTest() : KeptPlaceTest(RebalanceOptions{.automatic = true}) {}
+};
+
+TEST_F(KeptPlaceWithRebalanceTest, AServerThatComesMayOwnShardsAtOnceAndOneThatWasDrainedMayNot) {
+  Join(2);
+  EXPECT_TRUE(Move({0}, 2).ok());
+  ASSERT_TRUE(Drain(2).ok());
+  Join(2);
+  EXPECT_FALSE(Move({0}, 2).ok());
+}
+
 TEST_F(ShardMovesTest, ACoordinatorThatHasLostItsStateTakesNoFirstOwnerForGrantedWhereShardsHaveMoved) {
   members_ = std::make_unique<Membership>(Options(1));
   for (uint32_t server = 0; server < kMoveServers; ++server) Join(server, /*shared=*/true);

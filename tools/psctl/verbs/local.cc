@@ -189,7 +189,7 @@ class LocalRun {
     }
     RunSummary all = Combine(summaries);
     all.config = options_.config_path;
-    all.servers = config_.cluster().servers();
+    all.servers = Servers();
     all.results = config_.worker().results_dir();
     LODESTONE_RETURN_IF_ERROR(model_.Keep(all.best_model));
     return all;
@@ -217,10 +217,15 @@ class LocalRun {
     return await();
   }
 
+  uint32_t Servers() const {
+    const v1::ClusterConfig& cluster = config_.cluster();
+    return cluster.servers_at_start() > 0 ? cluster.servers_at_start() : cluster.servers();
+  }
+
   // ps 0 first, whose address the others need.
   absl::Status StartServers(const std::string& program) {
     const std::string http = config_.server().has_http_listen() ? config_.server().http_listen() : "127.0.0.1:0";
-    for (uint32_t i = 0; i < config_.cluster().servers(); ++i) {
+    for (uint32_t i = 0; i < Servers(); ++i) {
       std::vector<std::string> argv = CommonArguments(program);
       const std::string address_file = folder_.File(absl::StrCat("ps-", i, ".address"));
       Append(&argv,

@@ -78,9 +78,10 @@ int AwaitDone(const char* verb, const MovesOptions& options,
 
 // Whether a ps has joined and lives. INVALID_ARGUMENT: it has no place in the cluster.
 absl::StatusOr<bool> IsThere(const v1::ClusterStatus& cluster, uint32_t server) {
-  if (server >= cluster.servers_expected()) {
+  const uint32_t places = cluster.servers_expected() + cluster.places_kept();
+  if (server >= places) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no place for ps ", server, ": cluster.servers is ", cluster.servers_expected(),
+        absl::StrCat("there is no place for ps ", server, ": cluster.servers is ", places,
                      ", and indices start at 0. A greater number needs a restart of all ps: see \"More ps\" in "
                      "server/README.md"));
   }
@@ -301,7 +302,8 @@ const Verb kRebalanceVerb = {
 const Verb kAddVerb = {
     "add",
     "Waits until a ps is there, lets it own shards, and moves its part to it while pushes go on. The ps takes a place "
-    "of the cluster that is free: one that was drained and stopped. cluster.servers is the number of places",
+    "of the cluster that is free: one that cluster.servers_at_start keeps, or one that was drained and stopped. "
+    "cluster.servers is the number of places",
     "  psctl add 3 --address ps0:7000                         then start the ps with server.index: 3 on its machine\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();

@@ -177,7 +177,7 @@ Rows HotKeyRows(const v1::StatusResponse& status) {
   return rows;
 }
 
-// What moves, and what is drained, in words.
+// What moves, what is drained, and what room there is, in words.
 std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
   std::vector<std::string> lines;
   for (const v1::MemberStatus& server : cluster.servers()) {
@@ -186,6 +186,10 @@ std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
         server.shards_following() == 0 ? "" : absl::StrCat(", and follows ", server.shards_following());
     lines.push_back(
         absl::StrFormat("ps %u is drained: it owns %u shards%s", server.index(), server.shards_owned(), follows));
+  }
+  if (cluster.places_kept() > 0) {
+    lines.push_back(absl::StrCat(cluster.places_kept(), cluster.places_kept() == 1 ? " place is" : " places are",
+                                 " kept for more ps: psctl add INDEX, and start it"));
   }
   // All, and those being copied; of followers or of owners, from and to.
   std::map<std::tuple<bool, uint32_t, uint32_t>, std::pair<size_t, size_t>> moves;

@@ -113,6 +113,17 @@ TEST_F(MovesVerbTest, AddSaysWhereThereIsNoPlaceForAPs) {
   EXPECT_THAT(errors_, HasSubstr("there is no place for ps 2: cluster.servers is 2"));
 }
 
+TEST_F(MovesVerbTest, AddKnowsThePlacesThatAreKept) {
+  zero_.cluster.set_places_kept(2);
+  options_.no_wait = true;
+  options_.server = 3;
+  Output(&RunAdd, 1);
+  EXPECT_THAT(errors_, HasSubstr("ps 3 is not there: start it, with server.index: 3"));
+  options_.server = 4;
+  Output(&RunAdd, 2);
+  EXPECT_THAT(errors_, HasSubstr("there is no place for ps 4: cluster.servers is 4"));
+}
+
 TEST_F(MovesVerbTest, WithJsonNothingElseIsPrinted) {
   options_.json = true;
   options_.shards = "4";
