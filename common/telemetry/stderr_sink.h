@@ -31,6 +31,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   const int fd_;
   // Guarded by mutex_.
   bool full_ = false;
+  bool torn_ = false;  // The last line has no end.
   uint64_t lost_ = 0;
 };
 

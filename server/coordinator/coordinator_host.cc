@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "common/rpc/tuning.h"
+#include "server/coordinator/saved_state.h"
 #include "server/coordinator/state_file.h"
 
 namespace lodestone::server {
@@ -98,24 +99,7 @@ absl::Status CoordinatorHost::PrepareElected() {
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {
   LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, checkpoints_->kept());
-  if (kept.has_value()) {
-    // The members when the checkpoint was written do not matter any more; numbers must not go back.
-    kept->clear_places();
-    kept->clear_owners();
-    kept->clear_terms();
-    kept->clear_followers();
-    kept->clear_in_sync();
-    kept->clear_second_followers();
-    kept->clear_second_in_sync();
-    kept->clear_undecided();
-    kept->clear_lost();
-    kept->clear_lost_folders();
-    kept->clear_equal_copies();
-    kept->clear_moves();
-    kept->clear_draining();
-    kept->clear_handovers();
-    kept->set_owners_unknown(true);
-  }
+  if (kept.has_value()) *kept = KeptOf(*kept);
   return kept;
 }
 

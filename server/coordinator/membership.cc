@@ -56,6 +56,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
     return AnswerTo(*place);
   }
   const bool is_server = place->role == v1::ROLE_SERVER;
+  if (is_server) LODESTONE_RETURN_IF_ERROR(CheckKnown(*place, request.data()));
   if (!is_server) BeginRunIfOver(request.launch());
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
   ShardAssignment::Start start;
@@ -63,7 +64,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   start.continues = start.former.has_value() && start.former->folder() != 0 && request.has_data() &&
                     request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
                     request.predecessor() == place->token;
-  if (is_server) moves_.TakeKept(place->index);
+  if (is_server) moves_.TakePlace(place->index, request.data().served());
   start.new_process = !members_.Occupy(place, request);
   if (is_server) {
     shards_.ServerJoined(*place, start);
@@ -176,6 +177,20 @@ absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequ
   return response;
 }
 
+absl::Status Membership::CheckKnown(const MemberPlace& place, const v1::ServerData& data) const {
+  const bool came_before = place.incarnation != 0 || place.index < options_.first_servers();
+  if (came_before || !data.served() || data.folder() == 0 || !shards_.mapped() || !shards_.dealt_anew()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("ps ", place.index, " has served shards before, and the coordinator, which has begun with ",
+                   options_.first_servers(),
+                   " ps, knows nothing of that: its state was lost, or the folder is of another cluster. The "
+                   "folder stays as it is. \"More ps\" in server/README.md says how to go on with what it holds; to "
+                   "begin anew, start "
+                   "it with an empty server.data_dir"));
+}
+
 absl::StatusOr<v1::RouteResponse> Membership::Route(const v1::RouteRequest& request) {
   absl::StatusOr<v1::RouteResponse> route = shards_.Route();
   // What clients hear of it has no owner acknowledge anything. One that does not say what it is may be an owner.
@@ -223,7 +238,8 @@ absl::Status Membership::CheckDecidable(uint32_t server) const {
                                                    options_.servers, ", and indices start at 0"));
   }
   if (shards_.mapped()) return absl::OkStatus();
-  return absl::FailedPreconditionError("there is no shard map yet: not all servers have joined");
+  return absl::FailedPreconditionError(
+      "there is no shard map yet: not all servers that the cluster begins with have joined");
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Membership::ReportSync(const v1::ReportSyncRequest& request) {

@@ -126,6 +126,9 @@ class Membership {
   // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins,
   // unless the worker was started together with the one that joined last (JoinRequest.launch): then the run is its own.
   void BeginRunIfOver(const std::string& launch);
+  // FAILED_PRECONDITION for a server of an earlier life of the cluster of which the coordinator knows nothing, and
+  // whose shards the first map gave to others.
+  absl::Status CheckKnown(const MemberPlace& place, const v1::ServerData& data) const;
   // OK if an operator may decide about shards of `server` now.
   absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;

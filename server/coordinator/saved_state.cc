@@ -125,6 +125,22 @@ absl::Status CheckState(const v1::CoordinatorState& state, const ClusterOptions&
   return CheckPlaces(state);
 }
 
+v1::CoordinatorState KeptOf(const v1::CoordinatorState& state) {
+  v1::CoordinatorState kept;
+  kept.set_format(state.format());
+  kept.set_cluster(state.cluster());
+  kept.set_shards(state.shards());
+  kept.set_servers(state.servers());
+  kept.set_workers(state.workers());
+  kept.set_epoch(state.epoch());
+  kept.set_next_incarnation(state.next_incarnation());
+  if (state.has_validations()) *kept.mutable_validations() = state.validations();
+  if (state.has_ranges()) *kept.mutable_ranges() = state.ranges();
+  if (state.has_order()) *kept.mutable_order() = state.order();
+  kept.set_owners_unknown(true);
+  return kept;
+}
+
 bool RunIsOver(const v1::CoordinatorState& state) {
   const auto left = std::count_if(state.places().begin(), state.places().end(),
                                   [](const auto& place) { return place.role() == v1::ROLE_WORKER && place.left(); });

@@ -51,7 +51,10 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (was_mapped && start.new_process && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
   }
-  if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindAllLost();
+  if (!was_mapped && (epoch_ == 0 || owners_unknown_)) {
+    dealt_anew_ = true;
+    FindAllLost();
+  }
   if (was_mapped && start.new_process) FindLost(server, start.former);
   if (was_mapped) JudgeEqual(server, start);
   if (start.new_process) FollowEqual(server);
@@ -111,9 +114,11 @@ void ShardAssignment::FindAllLost() {
     return place.data.has_value() && place.data->served() && place.data->folder() != 0;
   };
   if (std::none_of(servers.begin(), servers.end(), served)) return;
-  const bool shared = std::any_of(servers.begin(), servers.end(), [](const MemberPlace& place) {
-    return place.data.has_value() && place.data->shared();
-  });
+  // Servers that come later, or that came later in a life before, may have owned any.
+  const bool may_have_grown = options_.first_servers() < options_.servers;
+  const bool shared = may_have_grown || std::any_of(servers.begin(), servers.end(), [](const MemberPlace& place) {
+                        return place.data.has_value() && place.data->shared();
+                      });
   std::vector<std::vector<ShardId>> lost(servers.size());
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = servers[owners_[shard]];
@@ -574,6 +579,7 @@ bool ShardAssignment::HasTerms() const {
 void ShardAssignment::Save(v1::CoordinatorState* state) const {
   state->set_epoch(epoch_);
   state->set_owners_unknown(owners_unknown_);
+  state->set_dealt_anew(dealt_anew_);
   if (!mapped_) return;
   state->mutable_owners()->Add(owners_.begin(), owners_.end());
   if (HasTerms()) state->mutable_terms()->Add(terms_.begin(), terms_.end());
@@ -596,6 +602,7 @@ void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   owners_unknown_ = state.owners_unknown();
   if (state.owners().empty()) return;
   mapped_ = true;
+  dealt_anew_ = state.dealt_anew();
   owners_.assign(state.owners().begin(), state.owners().end());
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
   if (!state.lost().empty()) lost_.assign(state.lost().begin(), state.lost().end());

@@ -1,5 +1,5 @@
 // The assignment of shards to servers: owners, followers, and the terms of ownership. It is the shard map, as soon as
-// all servers have joined.
+// all servers have joined that the cluster begins with.
 //
 // With replicas, each shard has a follower, or two, on other servers than its owner. An owner reports which followers
 // are in sync. When a life of a server ends, each shard that it owned goes to a follower that is in sync, and to no
@@ -55,7 +55,7 @@ class ShardAssignment {
   ShardAssignment(const ShardAssignment&) = delete;
   ShardAssignment& operator=(const ShardAssignment&) = delete;
 
-  // Whether there is a shard map: from when all servers have joined and live.
+  // Whether there is a shard map: from when all servers that the cluster begins with have joined and live.
   bool mapped() const { return mapped_; }
   // The map's epoch; 0 while there is none.
   uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
@@ -81,6 +81,9 @@ class ShardAssignment {
   const EqualCopies& equal() const { return equal_; }
   // Whether the coordinator has lost its state, but for what checkpoints keep of it, which is not the owners.
   bool owners_unknown() const { return owners_unknown_; }
+  // Whether the first map was made without knowledge of one before: the cluster is new, or its coordinator's state is
+  // lost.
+  bool dealt_anew() const { return dealt_anew_; }
   bool HasTerms() const;
   bool HasLost() const;
   bool IsLost(ShardId shard) const { return lost_[shard]; }
@@ -178,7 +181,7 @@ class ShardAssignment {
   bool EndHandover(ShardId shard);
   // Which shards are lost, or found again, now that `server` has joined with an empty memory.
   void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
-  // The same once all servers have joined a coordinator that knows nothing of a life of the cluster.
+  // The same once all first servers have joined a coordinator that knows nothing of a life of the cluster.
   void FindAllLost();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
@@ -204,6 +207,7 @@ class ShardAssignment {
   uint64_t epoch_ = 0;
   bool mapped_ = false;
   bool owners_unknown_ = false;  // The map that was lost with the coordinator's state may have had others.
+  bool dealt_anew_ = false;
   // By shard.
   std::vector<uint32_t> owners_;
   std::vector<uint64_t> terms_;  // The epoch at which it got another owner.

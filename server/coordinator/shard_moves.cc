@@ -24,7 +24,9 @@ ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members
     : options_(*options),
       members_(*members),
       shards_(*shards),
-      plan_(options->shards, options->servers, options->first_servers()) {}
+      plan_(options->shards, options->servers, options->first_servers()) {
+  shards_.SetDraining(plan_.draining());
+}
 
 bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.copies().Follows(server, shard); }
 
@@ -54,12 +56,22 @@ bool ShardMoves::Lives(uint32_t server) const {
   return members_.Alive(place) && !place.silent;
 }
 
+bool ShardMoves::IsNew(uint32_t server) const { return members_.servers()[server].incarnation == 0; }
+
 bool ShardMoves::IsKept(uint32_t server) const {
-  return plan_.IsDraining(server) && members_.servers()[server].incarnation == 0;
+  if (!IsDraining(server)) return false;
+  if (IsNew(server)) return true;
+  if (members_.Alive(members_.servers()[server])) return false;
+  for (ShardId shard = 0; shards_.mapped() && shard < options_.shards; ++shard) {
+    if (shards_.owners()[shard] == server || Follows(server, shard)) return false;
+  }
+  return true;
 }
 
-void ShardMoves::TakeKept(uint32_t server) {
-  if (options_.rebalance.automatic && IsKept(server)) plan_.SetDraining(server, false);
+void ShardMoves::TakePlace(uint32_t server, bool served) {
+  if (!IsNew(server) || !(options_.rebalance.automatic || served)) return;
+  plan_.SetDraining(server, false);
+  shards_.SetDraining(plan_.draining());
 }
 
 uint32_t ShardMoves::OwnedBy(uint32_t server) const {
@@ -156,6 +168,10 @@ absl::StatusOr<v1::DrainResponse> ShardMoves::Drain(const v1::DrainRequest& requ
   if (!request.undo()) LODESTONE_RETURN_IF_ERROR(CheckPlans());
   const uint32_t server = request.server();
   if (request.undo()) {
+    if (IsDraining(server) && IsNew(server)) {
+      return absl::FailedPreconditionError(absl::StrCat("no ps has come to place ", server, " yet: `psctl add ", server,
+                                                        "` waits for one, and lets it own shards"));
+    }
     for (ShardId shard = 0; shard < options_.shards; ++shard) {
       if (plan_.IsDraining(server) && shards_.owners()[shard] == server) plan_.Forget(shard);
     }
@@ -254,7 +270,7 @@ void ShardMoves::Advance() {
     return Begin();
   }
   bool drains = false;
-  for (uint32_t server = 0; server < options_.servers; ++server) drains |= IsDraining(server) && !IsKept(server);
+  for (uint32_t server = 0; server < options_.servers; ++server) drains |= IsDraining(server) && !IsNew(server);
   shards_.SetDraining(plan_.draining());
   plan_.PlanDrains(shards_.owners(), NextOwners(), Living());
   if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers() &&
@@ -440,7 +456,9 @@ void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
 }
 
 void ShardMoves::Restore(const v1::CoordinatorState& state) {
-  if (state.servers() == options_.servers && !state.owners().empty()) plan_.Restore(state);
+  if (state.servers() != options_.servers) return;
+  plan_.Restore(state);
+  shards_.SetDraining(plan_.draining());
 }
 
 }  // namespace lodestone::server

@@ -47,9 +47,9 @@ class ShardMoves {
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
 
-  // Of a ps that is about to join: one that comes to a place that was kept for it (no ps has ever had it, and it drains,
-  // see cluster.servers_at_start) may own shards where the Rebalancer gives it some; elsewhere an operator lets it.
-  void TakeKept(uint32_t server);
+  // Of a ps that is about to join: one that comes to a place that was kept (cluster.servers_at_start) may own shards
+  // where the Rebalancer gives it some, or if it `served` some before; elsewhere an operator lets it.
+  void TakePlace(uint32_t server, bool served);
 
   // What the Rebalancer plans, and what it is to know. REQUIRES: there is a shard map.
   void Plan(const std::vector<RebalanceMove>& moves);
@@ -58,7 +58,7 @@ class ShardMoves {
   // Carries the plan on, as far as members and followers allow. To be called after each change of these.
   void Advance();
 
-  // Adds the moves that are still to be done.
+  // Adds the moves that are still to be done, and says which servers drain and how many there are to be.
   void FillStatus(v1::ClusterStatus* status) const;
 
   void Save(v1::CoordinatorState* state) const { plan_.Save(state); }
@@ -69,6 +69,9 @@ class ShardMoves {
   absl::Status CheckShard(ShardId shard) const;
   absl::Status CheckServed(ShardId shard) const;
   absl::Status CheckTakes(uint32_t server) const;
+  // Whether no ps has ever had the place.
+  bool IsNew(uint32_t server) const;
+  // Whether it drains and no ps has it: none ever had, or the last one has ended and holds nothing.
   bool IsKept(uint32_t server) const;
   // Whether the server lives, as this life of the coordinator has heard.
   bool Lives(uint32_t server) const;

@@ -38,9 +38,9 @@ class StepCloser {
 
   // A shard has taken a contribution. On its executor.
   void Contributed(const Shard& shard);
-  // Applies the steps below `steps` that a table has all batches of. On the executor of the shard. The log's error if it
-  // cannot be written now; not for a shard that this ps does not answer for yet (`served`), whose updates the log keeps
-  // until it can.
+  // Applies the steps below `steps` that a table has all batches of. On the executor of the shard. The log's error if
+  // it cannot be written now; not for a shard that this ps does not answer for yet (`served`), whose updates the log
+  // keeps until it can.
   absl::Status Release(Shard* shard, TableId table, uint64_t steps, bool served = true);
 
   // The end of a table's steps: applies the contributions that wait, without a quorum. Threads and errors as Release's.

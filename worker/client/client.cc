@@ -42,6 +42,7 @@ constexpr int64_t kWaitingTellMs = 1'000;
 // Threads that connections are spread over, at most, and never more than half the cores: each moves some gigabytes per
 // second, and what one of them receives for another has to change cores.
 constexpr size_t kThreadsMax = 4;
+constexpr char kNowhere[] = "127.0.0.1:0";
 
 class ClientImpl final : public Client {
  public:
@@ -146,11 +147,12 @@ class ClientImpl final : public Client {
     return {map.AddressOf(server), map.LocalSocketOf(server)};
   }
   // The target for gRPC: the socket of a ps on this machine, or the address. With TLS always the address, which the
-  // certificate of the ps is for.
+  // certificate of the ps is for. Of a ps that has not come yet, which is asked nothing, one that nobody listens at.
   std::string TargetOf(const ShardMap& map, uint32_t server) const {
     const std::string& socket = map.LocalSocketOf(server);
     const bool wanted = config_.cluster().local_sockets() && (credentials_ == nullptr || !credentials_->calls_by_tls());
-    return wanted && IsListeningHere(socket) ? LocalSocketTarget(socket) : map.AddressOf(server);
+    if (wanted && IsListeningHere(socket)) return LocalSocketTarget(socket);
+    return map.AddressOf(server).empty() ? kNowhere : map.AddressOf(server);
   }
   std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
                                              size_t shared_bytes = 0);
@@ -223,7 +225,8 @@ absl::Status ClientImpl::Connect() {
   const std::shared_ptr<const ShardMap> map = shard_map();
   uint32_t local = 0;
   for (uint32_t server = 0; server < map->servers(); ++server) {
-    if (TargetOf(*map, server) != map->AddressOf(server)) ++local;
+    const std::string& address = map->AddressOf(server);
+    if (!address.empty() && TargetOf(*map, server) != address) ++local;
   }
   LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
                 incarnation(), map->servers(), local, map->shards());
@@ -292,7 +295,9 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
   for (uint32_t server = 0; server < places_.size(); ++server) {
     const Place before = std::exchange(places_[server], PlaceOf(*map, server));
     if (before == places_[server]) continue;
-    if (before.address != places_[server].address) {
+    if (before.address.empty()) {
+      LODESTONE_LOG(INFO, "client", "{} has come", PeerOf(*map, server));
+    } else if (before.address != places_[server].address) {
       LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), before.address);
     }
     channels_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));

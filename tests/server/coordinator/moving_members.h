@@ -39,7 +39,7 @@ class MovingMembers : public ::testing::Test {
     options.rebalance = rebalance_;
     return options;
   }
-  void Join(uint32_t server, bool shared = false) {
+  v1::JoinRequest RequestOf(uint32_t server, bool shared = false) {
     v1::JoinRequest request = ServerJoin(server, kMoveShards);
     request.set_zone(zones_[server]);
     request.set_token(10 * (server + 1) + ++joins_);
@@ -47,7 +47,10 @@ class MovingMembers : public ::testing::Test {
     request.mutable_data()->set_shared(shared);
     request.mutable_data()->set_served(shared);
     request.mutable_data()->set_knows_learners(knows_learners_);
-    const auto joined = members_->Join(request);
+    return request;
+  }
+  void Join(uint32_t server, bool shared = false) {
+    const auto joined = members_->Join(RequestOf(server, shared));
     ASSERT_TRUE(joined.ok()) << joined.status();
     lives_[server] = joined->incarnation();
   }

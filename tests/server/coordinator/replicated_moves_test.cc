@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/saved_state.h"
 #include "tests/server/coordinator/moving_members.h"
 
 namespace lodestone::server {
@@ -58,6 +59,29 @@ TEST_F(ReplicatedMovesTest, AServerThatTakesAPlaceThatWasKeptHoldsItsPartOnceItM
     EXPECT_EQ(std::count(Owners().begin(), Owners().end(), server), 2) << "ps " << server;
     EXPECT_EQ(HeldBy(server), 4) << "ps " << server;
   }
+}
+
+// A ps 0 once refused to start from a checkpoint that was written while a shard had a learner.
+TEST_F(ReplicatedMovesTest, WhatACheckpointKeepsOfAStateWithLearnersIsTaken) {
+  ASSERT_TRUE(Move({0}, Third(0)).ok());
+  ASSERT_TRUE(Drain(1).ok());
+  ASSERT_TRUE(members_->shards().HasLearners());
+  const v1::CoordinatorState kept = KeptOf(members_->SaveState());
+  EXPECT_EQ(kept.epoch(), members_->shards().epoch());
+  members_ = std::make_unique<Membership>(Options(2));
+  const absl::Status restored = members_->Restore(kept);
+  EXPECT_TRUE(restored.ok()) << restored;
+  EXPECT_FALSE(members_->shards().mapped());
+}
+
+TEST_F(ReplicatedMovesTest, AServerThatIsToComeFollowsNothingInTheFirstMapWhateverItsZone) {
+  Membership::Options options = Options(2);
+  options.servers_at_start = 2;
+  members_ = std::make_unique<Membership>(options);
+  zones_ = {"a", "a", "b"};
+  for (const uint32_t server : {0, 2, 1}) Join(server);
+  EXPECT_EQ(HeldBy(2), 0);
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
 }
 
 TEST_F(ReplicatedMovesTest, AShardThatMovesToItsFollowerNeedsNoCopy) {

@@ -203,26 +203,41 @@ TEST_F(ShardMovesTest, PlansOutliveTheCoordinator) {
   EXPECT_EQ(std::count(Owners().begin(), Owners().end(), 1u), 0);
 }
 
-// Two servers begin, and there is a place for a third.
+// Servers 0 and 1 begin, and there is a place for a third.
 class KeptPlaceTest : public MovingMembers {
  protected:
   explicit KeptPlaceTest(const RebalanceOptions& rebalance = {}) : MovingMembers(rebalance) {
     Make();
     for (const uint32_t server : {0, 1}) Join(server);
   }
-  void Make() {
+  void Make(uint32_t at_start = 2) {
     Membership::Options options = Options(1);
-    options.servers_at_start = 2;
+    options.servers_at_start = at_start;
     members_ = std::make_unique<Membership>(options);
   }
+  void Restart() {
+    const v1::CoordinatorState state = members_->SaveState();
+    Make();
+    ASSERT_TRUE(members_->Restore(state).ok());
+  }
   int64_t OwnedBy(uint32_t server) const { return std::count(Owners().begin(), Owners().end(), server); }
+  void ExpectPlaces(uint32_t expected, uint32_t kept) const {
+    const v1::ClusterStatus status = members_->Status();
+    EXPECT_EQ(status.servers_expected(), expected);
+    EXPECT_EQ(status.places_kept(), kept);
+  }
+  // Whether a ps that joins may own shards.
+  bool MayOwn(uint32_t server) {
+    const bool may = Move({0}, server).ok();
+    Move({0}, server, /*cancel=*/true).IgnoreError();
+    return may;
+  }
 };
 
 TEST_F(KeptPlaceTest, NobodyWaitsForAServerThatIsToCome) {
   EXPECT_TRUE(members_->shards().mapped());
   EXPECT_THAT(Owners(), ElementsAre(0, 1, 0, 1, 0, 1));
-  EXPECT_EQ(members_->Status().servers_expected(), 2);
-  EXPECT_EQ(members_->Status().places_kept(), 1);
+  ExpectPlaces(2, 1);
   Make();
   Join(0);
   EXPECT_EQ(members_->shards().Route().status().message(), "waiting for 1 of 2 servers: index 1 has not joined");
@@ -230,15 +245,13 @@ TEST_F(KeptPlaceTest, NobodyWaitsForAServerThatIsToCome) {
 
 TEST_F(KeptPlaceTest, AServerThatComesOwnsItsPartOnceItMay) {
   ASSERT_TRUE(Level().ok());
-  EXPECT_FALSE(Move({0}, 2).ok()) << "it is away";
-  const v1::CoordinatorState state = members_->SaveState();
-  Make();
-  ASSERT_TRUE(members_->Restore(state).ok());
-  EXPECT_EQ(members_->Status().places_kept(), 1) << "a coordinator that comes back knows that";
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Drain(2, /*undo=*/true).status())) << "nobody is there";
+  ASSERT_NO_FATAL_FAILURE(Restart());
+  ExpectPlaces(2, 1);
   for (const uint32_t server : {0, 1}) Beat(server);
   Join(2);
-  EXPECT_EQ(members_->Status().servers_expected(), 3);
-  EXPECT_EQ(members_->Status().places_kept(), 0);
+  ExpectPlaces(3, 0);
   ASSERT_TRUE(Level().ok());
   EXPECT_THAT(members_->Status().moves(), IsEmpty()) << "it drains until an operator lets it own shards";
   ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
@@ -247,25 +260,59 @@ TEST_F(KeptPlaceTest, AServerThatComesOwnsItsPartOnceItMay) {
   for (uint32_t server = 0; server < kMoveServers; ++server) EXPECT_EQ(OwnedBy(server), 2) << "ps " << server;
 }
 
-TEST_F(KeptPlaceTest, APlaceThatMayBeTakenIsStillFreeAfterARestart) {
+TEST_F(KeptPlaceTest, ThePlaceOfAServerThatWasDrainedAndHasEndedIsKept) {
+  Join(2);
   ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
-  EXPECT_EQ(members_->Status().places_kept(), 0);
-  const v1::CoordinatorState state = members_->SaveState();
-  Make();
-  ASSERT_TRUE(members_->Restore(state).ok());
-  EXPECT_EQ(members_->Status().places_kept(), 0);
-  EXPECT_EQ(members_->Status().servers_expected(), 3);
+  ASSERT_TRUE(Level().ok());
+  FinishMoves();
+  ASSERT_TRUE(Drain(2).ok());
+  FinishMoves();
+  ExpectPlaces(3, 0);
+  LetExpire(2);
+  ExpectPlaces(2, 1);
+  Join(2);
+  ExpectPlaces(3, 0);
+  EXPECT_FALSE(MayOwn(2)) << "it was drained";
 }
 
-TEST_F(KeptPlaceTest, AMapOfBeforePlacesWereKeptCounts) {
-  members_ = std::make_unique<Membership>(Options(1));
+TEST_F(KeptPlaceTest, WhoOwnsShardsCountsMoreThanThePlacesThatAreKeptNow) {
+  Make(/*at_start=*/0);
   for (uint32_t server = 0; server < kMoveServers; ++server) Join(server);
-  const v1::CoordinatorState state = members_->SaveState();
-  Make();
-  ASSERT_TRUE(members_->Restore(state).ok());
+  ASSERT_NO_FATAL_FAILURE(Restart());
   EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2));
   for (uint32_t server = 0; server < kMoveServers; ++server) Beat(server);
   EXPECT_THAT(members_->Status().moves(), IsEmpty()) << "ps 2 does not drain";
+}
+
+TEST_F(KeptPlaceTest, WhereTheCoordinatorHasLostItsStateLaterServersMayHaveOwnedAny) {
+  Make();
+  Join(0);
+  auto served = RequestOf(1);
+  served.mutable_data()->set_served(true);
+  ASSERT_TRUE(members_->Join(served).ok());
+  EXPECT_EQ(members_->shards().unserved(), kMoveShards);
+}
+
+TEST_F(KeptPlaceTest, AServerThatTheCoordinatorShouldKnowKeepsWhatItHas) {
+  for (const bool restarts : {false, true}) {
+    if (restarts) ASSERT_NO_FATAL_FAILURE(Restart());
+    const auto refused = members_->Join(RequestOf(2, /*shared=*/true));
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()));
+    EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("its state was lost"));
+  }
+  Join(2);
+  Join(2, /*shared=*/true);  // It is known now.
+}
+
+TEST_F(KeptPlaceTest, AServerOfAClusterThatHasBegunAgainWithMorePlacesMayOwnShards) {
+  v1::CoordinatorState fewer = members_->SaveState();
+  fewer.set_servers(2);
+  Make();
+  ASSERT_TRUE(members_->Restore(fewer).ok());
+  for (const uint32_t server : {0, 1}) Join(server, /*shared=*/true);
+  Join(2, /*shared=*/true);
+  EXPECT_EQ(members_->shards().unserved(), 0);
+  EXPECT_TRUE(MayOwn(2));
 }
 
 class KeptPlaceWithRebalanceTest : public KeptPlaceTest {
@@ -275,10 +322,20 @@ class KeptPlaceWithRebalanceTest : public KeptPlaceTest {
 
 TEST_F(KeptPlaceWithRebalanceTest, AServerThatComesMayOwnShardsAtOnceAndOneThatWasDrainedMayNot) {
   Join(2);
-  EXPECT_TRUE(Move({0}, 2).ok());
+  EXPECT_TRUE(MayOwn(2));
   ASSERT_TRUE(Drain(2).ok());
   Join(2);
-  EXPECT_FALSE(Move({0}, 2).ok());
+  EXPECT_FALSE(MayOwn(2));
+}
+
+TEST_F(KeptPlaceWithRebalanceTest, OneThatComesBeforeTheFirstMapMayStillOwnShardsWhenTheCoordinatorIsBack) {
+  Make();
+  for (const uint32_t server : {2, 0}) Join(server);
+  ASSERT_NO_FATAL_FAILURE(Restart());
+  EXPECT_FALSE(members_->shards().mapped());
+  Join(1);
+  for (const uint32_t server : {0, 2}) Beat(server);
+  EXPECT_TRUE(MayOwn(2));
 }
 
 TEST_F(ShardMovesTest, ACoordinatorThatHasLostItsStateTakesNoFirstOwnerForGrantedWhereShardsHaveMoved) {

@@ -129,16 +129,27 @@ absl::StatusOr<v1::StatusResponse> FetchCoordinator(std::string* address, int ti
 
 }  // namespace
 
+bool IsOut(const v1::MemberStatus& server) {
+  return server.draining() && !server.alive() && server.shards_owned() == 0 && server.shards_following() == 0;
+}
+
+int ServersIn(const v1::ClusterStatus& cluster) {
+  return static_cast<int>(
+      std::count_if(cluster.servers().begin(), cluster.servers().end(), [](const auto& one) { return !IsOut(one); }));
+}
+
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
   std::string coordinator = address;
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&coordinator, timeout_ms));
   const v1::ClusterStatus& cluster = status.cluster();
-  if (static_cast<uint32_t>(cluster.servers_size()) < cluster.servers_expected()) {
-    return absl::UnavailableError(absl::StrCat("only ", cluster.servers_size(), " of the cluster's ",
+  std::vector<ServerAddress> servers;
+  for (const v1::MemberStatus& server : cluster.servers()) {
+    if (!IsOut(server)) servers.push_back({server.index(), server.peer()});
+  }
+  if (servers.size() < cluster.servers_expected()) {
+    return absl::UnavailableError(absl::StrCat("only ", servers.size(), " of the cluster's ",
                                                cluster.servers_expected(), " servers have joined"));
   }
-  std::vector<ServerAddress> servers;
-  for (const v1::MemberStatus& server : cluster.servers()) servers.push_back({server.index(), server.peer()});
   std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) { return a.server < b.server; });
   return servers;
 }

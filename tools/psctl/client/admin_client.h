@@ -36,8 +36,13 @@ struct ServerAddress {
   uint32_t server = 0;
   std::string address;
 };
-// The servers of the cluster of the ps at `address`, by index, as its coordinator knows them. An error unless all have
-// joined.
+// Whether a server was drained, has ended and holds nothing: nobody needs it.
+bool IsOut(const v1::MemberStatus& server);
+// How many servers have joined, without those.
+int ServersIn(const v1::ClusterStatus& cluster);
+
+// The servers of the cluster of the ps at `address` that are not out, by index, as its coordinator knows them. An error
+// unless all have joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
 
 // What each of these servers says to `ask`, by server: all are asked at the same time, on threads of their own. Part:

@@ -26,6 +26,7 @@
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/config/config.h"
+#include "common/io/file.h"
 #include "common/io/machine_limits.h"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
@@ -217,9 +218,16 @@ class LocalRun {
     return await();
   }
 
+  // How many there are: those that the cluster begins with, and those that have come since.
   uint32_t Servers() const {
     const v1::ClusterConfig& cluster = config_.cluster();
-    return cluster.servers_at_start() > 0 ? cluster.servers_at_start() : cluster.servers();
+    if (cluster.servers_at_start() == 0) return cluster.servers();
+    uint32_t count = cluster.servers_at_start();
+    const std::string& data_dir = config_.server().data_dir();
+    for (uint32_t i = count; !data_dir.empty() && i < cluster.servers(); ++i) {
+      if (ListFolder(absl::StrCat(data_dir, "/ps-", i)).ok()) count = i + 1;
+    }
+    return count;
   }
 
   // ps 0 first, whose address the others need.

@@ -89,23 +89,25 @@ absl::StatusOr<bool> IsThere(const v1::ClusterStatus& cluster, uint32_t server) 
                      [server](const v1::MemberStatus& member) { return member.index() == server && member.alive(); });
 }
 
-// Waits until a ps is there. The coordinator may be away for a while.
+// Waits until a ps is there, and there is a shard map. The coordinator may be away for a while.
 int AwaitThere(const MovesOptions& options, uint32_t server) {
   const SteadyTime time;
   int64_t answered_ms = time.NowMs();
-  for (bool said = false;;) {
+  for (std::string said;;) {
     const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(options.address, options.timeout_ms);
     if (cluster.ok()) {
       answered_ms = time.NowMs();
       const absl::StatusOr<bool> there = IsThere(*cluster, server);
       if (!there.ok()) return FailUsage("add", there.status().message());
-      if (*there) return kExitDone;
+      if (*there && (options.no_wait || cluster->route_epoch() > 0)) return kExitDone;
       if (options.no_wait) {
         return Fail("add", absl::FailedPreconditionError(
                                absl::StrCat("ps ", server, " is not there: start it, with server.index: ", server)));
       }
-      if (!said) Say(options, "waits for ps ", server, ": start it, with server.index: ", server);
-      said = true;
+      std::string line = *there ? "waits for the ps that the cluster begins with"
+                                : absl::StrCat("waits for ps ", server, ": start it, with server.index: ", server);
+      if (line != said) Say(options, line);
+      said = std::move(line);
     } else if (time.NowMs() - answered_ms > options.timeout_ms) {
       return Fail("add", cluster.status());
     }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/telemetry/figures.h"
+#include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/local/training_progress.h"
 
 namespace lodestone::psctl {
@@ -289,7 +290,7 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     const v1::ClusterStatus& cluster = status.cluster();
     const std::string heading =
         absl::StrFormat("cluster %s: %d of %u servers have joined, shard map epoch %u", cluster.name(),
-                        cluster.servers_size(), cluster.servers_expected(), cluster.route_epoch());
+                        ServersIn(cluster), cluster.servers_expected(), cluster.route_epoch());
     absl::StrAppend(&text, "\n", paint(Style::kHeading, Printable(heading)), "\n");
     if (cluster.replicas() > 1) {
       absl::StrAppendFormat(&text, "%u replicas, %u of %u shards in sync\n", cluster.replicas(),

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/local/training_progress.h"
 #include "tools/psctl/text/table.h"
 #include "tools/psctl/verbs/events.h"
@@ -49,7 +50,7 @@ std::vector<std::string> Headline(const TopView& view, const Painter& paint) {
     lines.push_back(paint(Style::kBad, Printable(report.remark)));
   } else {
     std::string text = paint(Style::kHeading, Printable(absl::StrCat("cluster ", cluster.name())));
-    absl::StrAppendFormat(&text, "  %d of %u servers, %d workers", cluster.servers_size(), cluster.servers_expected(),
+    absl::StrAppendFormat(&text, "  %d of %u servers, %d workers", ServersIn(cluster), cluster.servers_expected(),
                           cluster.workers_size());
     if (cluster.replicas() > 1) {
       absl::StrAppendFormat(&text, ", %u replicas, %u shards in sync", cluster.replicas(), cluster.shards_in_sync());

@@ -182,6 +182,7 @@ class TwoServersTest : public ::testing::Test {
   TwoServersTest() {
     zero_.cluster.set_name("test");
     zero_.cluster.set_servers_expected(2);
+    zero_.cluster.set_route_epoch(1);
     for (const FakeAdmin* each : {&one_, &zero_}) {
       v1::MemberStatus* server = zero_.cluster.add_servers();
       server->set_index(each == &one_ ? 1 : 0);

@@ -113,6 +113,15 @@ TEST_F(MovesVerbTest, AddSaysWhereThereIsNoPlaceForAPs) {
   EXPECT_THAT(errors_, HasSubstr("there is no place for ps 2: cluster.servers is 2"));
 }
 
+TEST_F(MovesVerbTest, AddWaitsForTheFirstShardMap) {
+  std::atomic<int> asked{0};
+  zero_.on_status = [&asked](v1::StatusResponse* response) {
+    response->mutable_cluster()->set_route_epoch(++asked > 2 ? 1 : 0);
+  };
+  options_.server = 1;
+  EXPECT_THAT(Output(&RunAdd, 0), StartsWith("waits for the ps that the cluster begins with\nps 1 is there"));
+}
+
 TEST_F(MovesVerbTest, AddKnowsThePlacesThatAreKept) {
   zero_.cluster.set_places_kept(2);
   options_.no_wait = true;
