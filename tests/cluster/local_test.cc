@@ -71,6 +71,20 @@ TEST(PsctlLocal, RunsOtherNumbersOfServersAndWorkers) {
   }
 }
 
+TEST(PsctlLocal, RunsTheServersThatTheClusterBeginsWith) {
+  const std::string summary_file = TestFile("kept.json");
+  std::vector<std::string> arguments = Small(
+      {"--verbose", "--summary", summary_file, "--set", "cluster.servers=4", "--set", "cluster.servers_at_start=2"});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  const auto summary = psctl::ReadSummary(summary_file);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 4000u);
+  EXPECT_EQ(summary->servers, 2u);
+  EXPECT_THAT(run.output(), Not(HasSubstr("no server name supplied"))) << "gRPC is given no target for those to come";
+}
+
 TEST(PsctlLocal, ReachesItsServersThroughUnixSocketsUnlessToldOtherwise) {
   for (const bool told : {false, true}) {
     PsctlRun run(

@@ -57,6 +57,18 @@ TEST_F(CheckpointClusterTest, WantsThePsThatKnowsTheOthersAndAllOfThem) {
   EXPECT_THAT(zero_.names(), ElementsAre());
 }
 
+TEST_F(CheckpointClusterTest, AsksNoServerThatWasDrainedAndHasEnded) {
+  v1::MemberStatus* const out = zero_.cluster.add_servers();
+  out->set_index(2);
+  out->set_peer(Nowhere());
+  out->set_draining(true);
+  const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->size(), 2u);
+  out->set_shards_owned(1);
+  EXPECT_EQ(CheckpointCluster(zero_.address, "more", 10'000)->size(), 3u);
+}
+
 TEST(RunCheckpoint, RefusesAnAddressOrNameThatIsNone) {
   CheckpointOptions options;
   options.address = "nowhere";
