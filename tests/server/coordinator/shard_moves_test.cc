@@ -295,7 +295,9 @@ TEST_F(KeptPlaceTest, WhereTheCoordinatorHasLostItsStateLaterServersMayHaveOwned
 
 TEST_F(KeptPlaceTest, AServerThatTheCoordinatorShouldKnowKeepsWhatItHas) {
   for (const bool restarts : {false, true}) {
-    if (restarts) ASSERT_NO_FATAL_FAILURE(Restart());
+    if (restarts) {
+      ASSERT_NO_FATAL_FAILURE(Restart());
+    }
     const auto refused = members_->Join(RequestOf(2, /*shared=*/true));
     EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()));
     EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("its state was lost"));
