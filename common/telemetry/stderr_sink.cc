@@ -26,18 +26,19 @@ void StderrSink::sink_it_(const spdlog::details::log_msg& message) {
     return;
   }
   spdlog::memory_buf_t line;
-  if (std::exchange(torn_, false)) line.push_back('\n');
+  if (torn_) line.push_back('\n');
   formatter_->format(message, line);
   for (size_t at = 0; at < line.size();) {
     const ssize_t written = write(fd_, line.data() + at, line.size() - at);
     if (written < 0 && errno != EINTR) {
       full_ = errno == EAGAIN;  // Another process has made it non-blocking, and this line is long.
-      torn_ = at > 0;
+      torn_ = torn_ || at > 0;
       lost_ += full_;
       return;
     }
     if (written > 0) at += static_cast<size_t>(written);
   }
+  torn_ = false;
 }
 
 }  // namespace lodestone

@@ -120,7 +120,7 @@ v1::ClusterStatus ClusterStatusOf(const ClusterOptions& options, const MemberTab
                                   const ShardAssignment& shards) {
   v1::ClusterStatus status;
   status.set_name(options.cluster);
-  status.set_route_epoch(shards.newest_epoch());
+  status.set_route_epoch(shards.epoch());
   status.set_replicas(options.replicas);
   uint32_t in_sync = 0;
   std::vector<uint32_t> owned(members.servers().size()), following(members.servers().size());

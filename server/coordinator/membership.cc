@@ -64,7 +64,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   start.continues = start.former.has_value() && start.former->folder() != 0 && request.has_data() &&
                     request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
                     request.predecessor() == place->token;
-  if (is_server) moves_.TakePlace(place->index, request.data().served());
+  if (is_server && place->incarnation == 0) moves_.TakePlace(place->index, request.data().served());
   start.new_process = !members_.Occupy(place, request);
   if (is_server) {
     shards_.ServerJoined(*place, start);
@@ -177,18 +177,18 @@ absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequ
   return response;
 }
 
-absl::Status Membership::CheckKnown(const MemberPlace& place, const v1::ServerData& data) const {
-  const bool came_before = place.incarnation != 0 || place.index < options_.first_servers();
-  if (came_before || !data.served() || data.folder() == 0 || !shards_.mapped() || !shards_.dealt_anew()) {
+absl::Status Membership::CheckKnown(const MemberPlace& place, const v1::ServerData& data) {
+  const bool may_hold_more = place.incarnation == 0 && data.served() && data.folder() != 0;
+  if (!may_hold_more || !shards_.mapped() || !shards_.dealt_anew() || shards_.HasLost()) {
+    refused_.erase(place.index);
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("ps ", place.index, " has served shards before, and the coordinator, which has begun with ",
-                   options_.first_servers(),
-                   " ps, knows nothing of that: its state was lost, or the folder is of another cluster. The "
-                   "folder stays as it is. \"More ps\" in server/README.md says how to go on with what it holds; to "
-                   "begin anew, start "
-                   "it with an empty server.data_dir"));
+  if (refused_.insert(place.index).second) events_.Note("refused", place, "it has served shards that others have now");
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ps ", place.index,
+      " has served shards before, and the coordinator, which has given all to others, knows nothing "
+      "of that: its state was lost, or the folder is of another cluster. The folder stays as it is. \"More ps\" in "
+      "server/README.md says what to do; to begin anew, start it with an empty server.data_dir"));
 }
 
 absl::StatusOr<v1::RouteResponse> Membership::Route(const v1::RouteRequest& request) {
@@ -301,6 +301,11 @@ v1::ClusterStatus Membership::Status() const {
   v1::ClusterStatus status = ClusterStatusOf(options_, members_, shards_);
   moves_.FillStatus(&status);
   rebalancer_.FillStatus(&status);
+  for (const uint32_t server : refused_) {
+    status.add_unserved(absl::StrCat("what ps ", server,
+                                     " has served before: it was refused, as the coordinator has lost "
+                                     "its state and given its shards to others (see \"More ps\" in server/README.md)"));
+  }
   if (validations_.state().claimed() > 0) *status.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *status.mutable_ranges() = ranges_.state();
   return status;
@@ -332,7 +337,9 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   ranges_.Restore(state.ranges());
   // What ended before, or with the last life of the coordinator, and was not acted on.
   for (const MemberPlace& server : members_.servers()) {
-    if (server.incarnation != 0 && !members_.Alive(server)) shards_.TakeOut(server);
+    if (server.incarnation == 0) continue;
+    if (!shards_.mapped()) moves_.TakePlace(server.index, server.data.has_value() && server.data->served());
+    if (!members_.Alive(server)) shards_.TakeOut(server);
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,9 +127,9 @@ class Membership {
   // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins,
   // unless the worker was started together with the one that joined last (JoinRequest.launch): then the run is its own.
   void BeginRunIfOver(const std::string& launch);
-  // FAILED_PRECONDITION for a server of an earlier life of the cluster of which the coordinator knows nothing, and
-  // whose shards the first map gave to others.
-  absl::Status CheckKnown(const MemberPlace& place, const v1::ServerData& data) const;
+  // FAILED_PRECONDITION for a server of an earlier life of the cluster of which the coordinator knows nothing, where
+  // others serve what the first map gave them: it would lose what it holds.
+  absl::Status CheckKnown(const MemberPlace& place, const v1::ServerData& data);
   // OK if an operator may decide about shards of `server` now.
   absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;
@@ -142,7 +143,8 @@ class Membership {
   Validations validations_;
   TrainingPause pause_{&members_, options_.time};
   Ranges ranges_{&members_, &pause_, options_.time};
-  std::string launch_;  // That of the worker that joined last.
+  std::string launch_;          // That of the worker that joined last.
+  std::set<uint32_t> refused_;  // Servers, by CheckKnown.
 };
 
 }  // namespace lodestone::server

@@ -92,14 +92,12 @@ void MovePlan::Save(v1::CoordinatorState* state) const {
   for (uint32_t server = 0; server < draining_.size(); ++server) {
     if (draining_[server]) state->add_draining(server);
   }
-  state->set_draining_known(true);
   state->set_levels_followers(levels_followers_);
 }
 
 void MovePlan::Restore(const v1::CoordinatorState& state) {
   if (!state.moves().empty()) targets_.assign(state.moves().begin(), state.moves().end());
-  // Versions before wrote it with a shard map alone.
-  if (state.draining_known() || !state.owners().empty()) std::fill(draining_.begin(), draining_.end(), false);
+  std::fill(draining_.begin(), draining_.end(), false);
   for (const uint32_t server : state.draining()) draining_[server] = true;
   levels_followers_ = state.levels_followers();
 }

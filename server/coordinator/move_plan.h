@@ -49,7 +49,7 @@ class MovePlan {
   void SetLevelsFollowers(bool levels);
 
   void Save(v1::CoordinatorState* state) const;
-  // REQUIRES: a state that CheckState accepts, of as many shards and servers.
+  // REQUIRES: a state that CheckState accepts, of as many shards and servers, in which there is a shard map.
   void Restore(const v1::CoordinatorState& state);
 
  private:

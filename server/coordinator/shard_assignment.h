@@ -59,8 +59,6 @@ class ShardAssignment {
   bool mapped() const { return mapped_; }
   // The map's epoch; 0 while there is none.
   uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
-  // The newest epoch, also of an earlier life of the cluster.
-  uint64_t newest_epoch() const { return epoch_; }
   // A number that grows with every change of what Save gives.
   uint64_t changes() const { return changes_; }
   // By shard; the first followers, as index plus one, 0 for none, and whether these are in sync.

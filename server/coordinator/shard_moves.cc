@@ -69,7 +69,7 @@ bool ShardMoves::IsKept(uint32_t server) const {
 }
 
 void ShardMoves::TakePlace(uint32_t server, bool served) {
-  if (!IsNew(server) || !(options_.rebalance.automatic || served)) return;
+  if (!options_.rebalance.automatic && !served) return;
   plan_.SetDraining(server, false);
   shards_.SetDraining(plan_.draining());
 }
@@ -456,7 +456,7 @@ void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
 }
 
 void ShardMoves::Restore(const v1::CoordinatorState& state) {
-  if (state.servers() != options_.servers) return;
+  if (state.servers() != options_.servers || state.owners().empty()) return;
   plan_.Restore(state);
   shards_.SetDraining(plan_.draining());
 }

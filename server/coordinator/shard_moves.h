@@ -47,7 +47,7 @@ class ShardMoves {
   absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
   absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
 
-  // Of a ps that is about to join: one that comes to a place that was kept (cluster.servers_at_start) may own shards
+  // A ps has come to a place that no other has had. If the place was kept (cluster.servers_at_start), it may own shards
   // where the Rebalancer gives it some, or if it `served` some before; elsewhere an operator lets it.
   void TakePlace(uint32_t server, bool served);
 

@@ -30,6 +30,11 @@ function isLive(member) {
   return Boolean(member.alive) && !member.left;
 }
 
+// A server that was drained, has ended and holds nothing: nobody needs it.
+function isOut(server) {
+  return Boolean(server.draining) && !server.alive && num(server.shards_owned) === 0 && num(server.shards_following) === 0;
+}
+
 function isDead(member) {
   return !member.alive && !member.left;
 }
@@ -81,7 +86,8 @@ function viewOf(cluster) {
 
 // The state of the cluster in words, and how much is done (null: that cannot be said).
 function stateOf(cluster, view) {
-  const joined = list(cluster.servers).length, expected = num(cluster.servers_expected);
+  const joined = list(cluster.servers).filter((server) => !isOut(server)).length;
+  const expected = num(cluster.servers_expected);
   if (joined < expected && num(cluster.route_epoch) === 0)
     return {words: `waiting for servers: ${joined} of ${expected} have joined`, share: null};
   if (view.joined === 0) return {words: 'ready, no worker has joined', share: null};
@@ -176,7 +182,8 @@ function storageProblems(status, add) {
 }
 
 function memberProblems(status, add) {
-  const cluster = status.cluster, servers = list(cluster.servers), expected = num(cluster.servers_expected);
+  const cluster = status.cluster, expected = num(cluster.servers_expected);
+  const servers = list(cluster.servers).filter((server) => !isOut(server));
   const dead = servers.filter(isDead);
   for (const server of dead.slice(0, PROBLEMS_SHOWN_MAX)) {
     const owned = num(server.shards_owned);

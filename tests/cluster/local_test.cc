@@ -83,6 +83,17 @@ TEST(PsctlLocal, RunsTheServersThatTheClusterBeginsWith) {
   EXPECT_EQ(summary->samples, 4000u);
   EXPECT_EQ(summary->servers, 2u);
   EXPECT_THAT(run.output(), Not(HasSubstr("no server name supplied"))) << "gRPC is given no target for those to come";
+
+  // And those that have come since.
+  const std::string data_dir = TestFile("kept");
+  std::filesystem::create_directories(data_dir + "/ps-2");
+  for (const char* set : {"--set", "server.data_dir="}) arguments.push_back(set);
+  arguments.back() += data_dir;
+  PsctlRun more(arguments);
+  EXPECT_EQ(more.WaitForEnd(), "ended") << more.output();
+  const auto now = psctl::ReadSummary(summary_file);
+  ASSERT_TRUE(now.ok()) << now.status();
+  EXPECT_EQ(now->servers, 3u);
 }
 
 TEST(PsctlLocal, ReachesItsServersThroughUnixSocketsUnlessToldOtherwise) {

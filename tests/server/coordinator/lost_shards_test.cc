@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/saved_state.h"
 #include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
@@ -250,13 +251,7 @@ TEST_F(LostShardsTest, ACoordinatorThatKnowsOnlyWhatACheckpointKeptDealsOutNothi
   ASSERT_NO_FATAL_FAILURE(Sync(1));
   LetExpire(1);
   ASSERT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2));
-  v1::CoordinatorState kept = members_->SaveState();
-  for (auto* list : {kept.mutable_owners(), kept.mutable_followers()}) list->Clear();
-  kept.clear_places();
-  kept.clear_terms();
-  kept.clear_in_sync();
-  kept.clear_undecided();
-  kept.set_owners_unknown(true);
+  const v1::CoordinatorState kept = KeptOf(members_->SaveState());
   Begin(/*replicas=*/2);
   ASSERT_TRUE(members_->Restore(kept).ok());
   ASSERT_NO_FATAL_FAILURE(Restart()) << "before all have joined";

@@ -66,10 +66,19 @@ TEST_F(ReplicatedMovesTest, WhatACheckpointKeepsOfAStateWithLearnersIsTaken) {
   ASSERT_TRUE(Move({0}, Third(0)).ok());
   ASSERT_TRUE(Drain(1).ok());
   ASSERT_TRUE(members_->shards().HasLearners());
-  const v1::CoordinatorState kept = KeptOf(members_->SaveState());
+  v1::CoordinatorState state = members_->SaveState();
+  state.mutable_ranges()->set_leased_again(3);
+  state.mutable_validations()->set_claimed(4);
+  state.mutable_order()->set_orders(5);
+  const v1::CoordinatorState kept = KeptOf(state);
   EXPECT_EQ(kept.epoch(), members_->shards().epoch());
+  EXPECT_EQ(kept.next_incarnation(), state.next_incarnation());
+  EXPECT_EQ(kept.ranges().leased_again(), 3u);
+  EXPECT_EQ(kept.validations().claimed(), 4u);
+  EXPECT_EQ(kept.order().orders(), 5u);
+  EXPECT_TRUE(kept.owners_unknown());
   members_ = std::make_unique<Membership>(Options(2));
-  const absl::Status restored = members_->Restore(kept);
+  const absl::Status restored = members_->Restore(KeptOf(members_->SaveState()));
   EXPECT_TRUE(restored.ok()) << restored;
   EXPECT_FALSE(members_->shards().mapped());
 }

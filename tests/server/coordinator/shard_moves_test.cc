@@ -301,9 +301,38 @@ TEST_F(KeptPlaceTest, AServerThatTheCoordinatorShouldKnowKeepsWhatItHas) {
     const auto refused = members_->Join(RequestOf(2, /*shared=*/true));
     EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()));
     EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("its state was lost"));
+    EXPECT_THAT(members_->Status().unserved(), ElementsAre(::testing::HasSubstr("what ps 2 has served before")));
   }
-  Join(2);
+  // More servers at the start do not make it known.
+  const v1::CoordinatorState state = members_->SaveState();
+  Make(/*at_start=*/3);
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_FALSE(members_->Join(RequestOf(2, /*shared=*/true)).ok());
+  auto in_memory = RequestOf(2, /*shared=*/true);
+  in_memory.mutable_data()->set_folder(0);
+  EXPECT_TRUE(members_->Join(in_memory).ok()) << "it has nothing to lose";
+  EXPECT_THAT(members_->Status().unserved(), IsEmpty());
   Join(2, /*shared=*/true);  // It is known now.
+}
+
+TEST_F(KeptPlaceTest, AServerThatTheCoordinatorShouldKnowBringsItsCopiesWhileShardsAreLost) {
+  Make();
+  Join(0);
+  ASSERT_TRUE(members_->Join(RequestOf(1, /*shared=*/true)).ok());
+  ASSERT_TRUE(members_->shards().HasLost());
+  EXPECT_TRUE(members_->Join(RequestOf(2, /*shared=*/true)).ok());
+}
+
+TEST_F(KeptPlaceTest, AnotherNumberOfServersAtTheStartCountsUntilThereIsAMap) {
+  Make();
+  Join(0);
+  const v1::CoordinatorState state = members_->SaveState();
+  Make(/*at_start=*/0);
+  ASSERT_TRUE(members_->Restore(state).ok());
+  for (const uint32_t server : {1, 2}) Join(server);
+  Beat(0);
+  EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(members_->Status().moves(), IsEmpty()) << "ps 2 does not drain";
 }
 
 TEST_F(KeptPlaceTest, AServerOfAClusterThatHasBegunAgainWithMorePlacesMayOwnShards) {
