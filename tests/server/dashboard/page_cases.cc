@@ -309,6 +309,9 @@ PageCase Trouble(uint64_t now_ms) {
   dead->set_last_contact_seconds(42.4);
   dead->mutable_server()->set_pushes_refused(3);
   dead->mutable_server()->set_lag_records(1'204);
+  v1::MemberStatus* const out = cluster->add_servers();  // Nobody misses it.
+  out->set_index(2);
+  out->set_draining(true);
   v1::MemberStatus* const lost = cluster->mutable_workers(1);
   lost->set_alive(false);
   lost->set_last_contact_seconds(88.1);
