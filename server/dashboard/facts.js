@@ -36,7 +36,7 @@ function isOut(server) {
 }
 
 function isDead(member) {
-  return !member.alive && !member.left;
+  return !member.alive && !member.left && !isOut(member);
 }
 
 // A worker that is done needs no lease.
@@ -131,7 +131,8 @@ const MARKS = {
 function memberState(member, isWorker) {
   if (member.left) return {level: 'done', word: 'left'};
   if (member.alive) return {level: 'good', word: 'alive'};
-  return isWorker && !isLost(member) ? {level: 'done', word: 'gone'} : {level: 'bad', word: 'dead'};
+  const gone = isWorker ? !isLost(member) : isOut(member);
+  return gone ? {level: 'done', word: 'gone'} : {level: 'bad', word: 'dead'};
 }
 
 // What needs attention, the worst first: {level, what, text, to}. `waits`: those of waitsOf.

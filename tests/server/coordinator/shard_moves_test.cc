@@ -338,6 +338,7 @@ TEST_F(KeptPlaceTest, AnotherNumberOfServersAtTheStartCountsUntilThereIsAMap) {
 TEST_F(KeptPlaceTest, AServerOfAClusterThatHasBegunAgainWithMorePlacesMayOwnShards) {
   v1::CoordinatorState fewer = members_->SaveState();
   fewer.set_servers(2);
+  fewer.clear_draining();
   Make();
   ASSERT_TRUE(members_->Restore(fewer).ok());
   for (const uint32_t server : {0, 1}) Join(server, /*shared=*/true);

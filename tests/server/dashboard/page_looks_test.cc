@@ -147,7 +147,7 @@ TEST_F(PageLooks, PutsWhatNeedsAttentionFirst) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_THAT(problems[i], testing::StartsWith(expected[i]));
   EXPECT_EQ(Text("#attention-count"), "16");
   EXPECT_EQ(Run("return document.title"), "✕ training 57 % · clicks");
-  EXPECT_THAT(Column("servers", "state"), ElementsAre("✕ dead", "● alive")) << "trouble first";
+  EXPECT_THAT(Column("servers", "state"), ElementsAre("✕ dead", "● alive", "○ gone")) << "trouble first";
   EXPECT_THAT(Column("workers", "state"), ElementsAre("✕ dead", "● alive"));
   EXPECT_THAT(Texts("#strips .segment"),
               ElementsAre("ps 0 · 32", "✕ ps 1 · 32", "ps 0 · 20", "✕ ps 1 · 20", "✕ nobody · 24"));
