@@ -81,7 +81,8 @@ TEST(JsonSchema, GivesTypesRangesAndDefaults) {
   EXPECT_EQ(servers.at("minimum"), 1);
   EXPECT_EQ(servers.at("maximum"), 1024);
   EXPECT_EQ(servers.at("default"), 2);
-  EXPECT_EQ(servers.at("description"), "Number of ps processes.");
+  EXPECT_EQ(servers.at("description"),
+            "Number of ps processes; with cluster.servers_at_start, that there may come to be.");
   EXPECT_EQ(Property("Optimizer", "learning_rate").at("default").dump(), "0.01");
   EXPECT_EQ(Property("Adam", "epsilon").at("default").dump(), "1e-08");
   EXPECT_EQ(Property("ModelConfig", "dropout").at("maximum").dump(), "0.95");
