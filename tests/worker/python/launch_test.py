@@ -77,10 +77,14 @@ class Launch(ClusterCase):
         """Exit code and output of a launch that gets the signal once all of its processes wait."""
         script = self.script("""
             import signal
+            # A signal that comes just before it waits ends the wait, too; signal.pause() would miss that one.
+            wakened, wakes = os.pipe()
+            os.set_blocking(wakes, False)
+            signal.set_wakeup_fd(wakes)
             try:
                 sys.stdout.write("ready\\n")
                 sys.stdout.flush()
-                signal.pause()
+                os.read(wakened, 1)
             except KeyboardInterrupt:
                 sys.stdout.write("interrupted\\n")
             """)
