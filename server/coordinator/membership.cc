@@ -186,9 +186,9 @@ absl::Status Membership::CheckKnown(const MemberPlace& place, const v1::ServerDa
   if (refused_.insert(place.index).second) events_.Note("refused", place, "it has served shards that others have now");
   return absl::FailedPreconditionError(absl::StrCat(
       "ps ", place.index,
-      " has served shards before, and the coordinator, which has given all to others, knows nothing "
-      "of that: its state was lost, or the folder is of another cluster. The folder stays as it is. \"More ps\" in "
-      "server/README.md says what to do; to begin anew, start it with an empty server.data_dir"));
+      " has served shards before, and the coordinator does not know it: its state was lost, or the "
+      "folder is of another cluster. Other ps serve these shards now. The folder stays as it is. See \"More ps\" in "
+      "server/README.md; to join without what it holds, start this ps with an empty server.data_dir"));
 }
 
 absl::StatusOr<v1::RouteResponse> Membership::Route(const v1::RouteRequest& request) {

@@ -233,7 +233,7 @@ class LocalRun {
   // ps 0 first, whose address the others need.
   absl::Status StartServers(const std::string& program) {
     const std::string http = config_.server().has_http_listen() ? config_.server().http_listen() : "127.0.0.1:0";
-    for (uint32_t i = 0; i < Servers(); ++i) {
+    for (uint32_t i = 0, servers = Servers(); i < servers; ++i) {
       std::vector<std::string> argv = CommonArguments(program);
       const std::string address_file = folder_.File(absl::StrCat("ps-", i, ".address"));
       Append(&argv,
