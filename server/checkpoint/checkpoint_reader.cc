@@ -39,6 +39,7 @@ ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1:
   files.shard = entry.shard();
   files.version = entry.version();
   files.term = entry.term();
+  files.lineage = LineageOf(*found.manifest, entry);
   for (const v1::ServerManifest::File& file : entry.files()) {
     const std::string& folder = file.folder().empty() ? found.name : file.folder();
     files.pieces.push_back({absl::StrCat(dir, "/", folder, "/", file.name()), {file.bytes(), file.crc32c()}});
@@ -99,8 +100,7 @@ std::vector<CheckpointReader::State> CheckpointReader::StatesOf(ShardId shard) c
   }
   std::stable_sort(states.begin(), states.end(), [](const State& a, const State& b) {
     const auto rank = [](const State& state) {
-      return std::tuple(state.manifest().lineage(), state.files.term, state.files.version,
-                        state.manifest().created_ms());
+      return std::tuple(state.files.lineage, state.files.term, state.files.version, state.manifest().created_ms());
     };
     return rank(a) > rank(b);
   });

@@ -92,6 +92,7 @@ class CheckpointWriter::Attempt {
       for (const auto& file : entry.files()) {
         if (!file.folder().empty()) needs.insert(file.folder());
       }
+      manifest_.set_lineage(std::max(manifest_.lineage(), entry.lineage()));
       *manifest_.add_contents() = std::move(entry);
     }
     for (const std::string& folder : needs) manifest_.add_needs(folder);
@@ -122,6 +123,7 @@ class CheckpointWriter::Attempt {
     entry.set_shard(shard);
     entry.set_version(state.version);
     entry.set_term(state.term);
+    entry.set_lineage(state.lineage);
     v1::ServerManifest::File& newest = *entry.add_files();
     newest.set_name(file_name);
     newest.set_bytes(size.bytes);
@@ -320,13 +322,13 @@ absl::Status CheckpointWriter::RemoveOld() const {
     if (!IsPeriodic(each.name)) continue;  // A user may delete it.
     for (const ShardEntry& entry : each.manifest->contents()) {
       Rank& best = newest[entry.shard()];
-      best = std::max(best, Rank(each.manifest->lineage(), entry.term(), entry.version()));
+      best = std::max(best, Rank(LineageOf(*each.manifest, entry), entry.term(), entry.version()));
     }
   }
   const auto is_superseded = [&](const v1::ServerManifest& manifest) {
     return std::all_of(manifest.contents().begin(), manifest.contents().end(), [&](const ShardEntry& entry) {
       const auto best = newest.find(entry.shard());
-      return best != newest.end() && best->second >= Rank(manifest.lineage(), entry.term(), entry.version());
+      return best != newest.end() && best->second >= Rank(LineageOf(manifest, entry), entry.term(), entry.version());
     });
   };
   // The newest first: while one is there, so is what it builds on.

@@ -44,6 +44,11 @@ absl::StatusOr<v1::ServerManifest> ReadManifest(const std::string& path);
 // Puts a manifest in place. OK: the disk has it.
 absl::Status WriteManifest(const std::string& path, const v1::ServerManifest& manifest);
 
+// The lineage of a shard's state in a manifest (ShardEntry.lineage).
+inline uint64_t LineageOf(const v1::ServerManifest& manifest, const v1::ServerManifest::ShardEntry& entry) {
+  return entry.lineage() != 0 ? entry.lineage() : manifest.lineage();
+}
+
 // A manifest in a folder of checkpoints.
 struct FoundManifest {
   std::string name;     // The checkpoint's: that of its folder.

@@ -50,6 +50,7 @@ struct ShardFiles {
   Version version = 0;
   std::vector<Piece> pieces;  // The newest first; the last one holds everything.
   uint64_t term = 0;
+  uint64_t lineage = 0;
 };
 
 // A record of a shard's files that counts.

@@ -115,11 +115,6 @@ v1::ServerData DataDir::data() const {
   return data;
 }
 
-void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {
-  state_.set_lineage(lineage);
-  state_.set_generation(generation);
-}
-
 void DataDir::SetBegun() {
   state_.set_boot(has_log() ? BootId() : "");
   state_.set_synced(has_log() && syncs_log());

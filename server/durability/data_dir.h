@@ -61,7 +61,8 @@ class DataDir {
   const std::string& loaded() const { return state_.loaded(); }
 
   // In memory alone, until SaveState.
-  void SetLineage(uint64_t lineage, uint64_t generation);
+  void SetLineage(uint64_t lineage) { state_.set_lineage(lineage); }
+  void SetGeneration(uint64_t generation) { state_.set_generation(generation); }
   void SetSealed(uint64_t generation) { state_.set_sealed_generation(generation); }
   // The ps has come back with the configuration's servers and replicas.
   void SetServers();

@@ -49,9 +49,8 @@ class RecoveryRun {
       : options_(options),
         store_(store),
         adopted_(options.cluster.shards()),
-        saved_(options.cluster.shards(), options.lineage),
+        saved_(options.cluster.shards()),
         shards_(options.cluster.shards()) {
-    for (ShardState& state : shards_) state.history.StartFrom(options.lineage);
     for (const ShardId shard : store->shards().adopted()) adopted_[shard] = shards_[shard].replays = true;
     MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
@@ -70,7 +69,7 @@ class RecoveryRun {
       LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
     }
     LODESTONE_RETURN_IF_ERROR(CheckReached());
-    ForgetRemains();
+    FinishShards();
     NoteBases();
     MutexLock lock(&mu_);
     return std::move(report_);
@@ -97,8 +96,9 @@ class RecoveryRun {
   // Replays the logs of one generation side by side: each shard's records are all in one of them.
   absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
   absl::Status ReplayLog(const LogSegments& log);
-  // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
-  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
+  // Whether the record belongs to what the shard started from, or an error if the shard lacks that. One that started
+  // from nothing is of the lineage of its first record.
+  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage);
   // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
   absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
   // Whether a record that belongs is applied in this pass.
@@ -107,9 +107,9 @@ class RecoveryRun {
   void NoteNewest(const v1::LogRecord& record);
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
-  // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
-  // logged.
-  void ForgetRemains();
+  // Gives shards their lineages, and forgets windows of workers whose sessions ended, which a replay may have made
+  // again, and rollbacks whose end was not logged.
+  void FinishShards();
   void NoteBases();
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
@@ -139,11 +139,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
     const std::vector<CheckpointReader::State> states = reader_->StatesOf(shard);
     if (states.empty()) continue;
     if (states[0].files.version > options_.until) shards_[shard].history.LeaveOutNewest(states[0].files.term);
-    saved_.Note(shard, {states[0].manifest().lineage(), states[0].files.term, states[0].files.version});
-    if (!options_.checkpoint.empty()) continue;
-    // Also that of shards of others: what this ps writes of those that it may get must not seem to be of before.
-    MutexLock lock(&mu_);
-    report_.lineage = std::max(report_.lineage, states[0].manifest().lineage());
+    saved_.Note(shard, {states[0].files.lineage, states[0].files.term, states[0].files.version});
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables,
                              reader_->Tables(store_->shards().adopted(), options_.until));
@@ -191,9 +187,8 @@ absl::Status RecoveryRun::LoadShard(ShardId shard) {
   if (!state.ok()) return UnlessCopy(shard, state.status());
   if (!state->has_value()) return absl::OkStatus();
   const v1::ServerManifest& manifest = (*state)->manifest();
-  shards_[shard].history.StartFrom(manifest.lineage());
+  shards_[shard].history.StartFrom((*state)->files.lineage);
   report_.base_versions[shard] = (*state)->files.version;
-  report_.lineage = std::max(report_.lineage, manifest.lineage());
   for (const auto& update : manifest.newest_updates()) {
     const bool made = update.shard() == shard && update.version() == (*state)->files.version;
     if (made) shards_[shard].newest = {update.version(), update.mark()};
@@ -251,7 +246,6 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
                                               .cut_damaged = options_.cut_damaged_log,
                                               .sealed = log.front().generation <= options_.sealed_generation},
                                              log));
-  const uint64_t lineage = reader->header() == nullptr ? 0 : reader->header()->lineage();
   v1::LogRecord record;
   ByteView payload;
   uint64_t seen = 0, applied = 0, bytes = 0;
@@ -259,6 +253,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     if (++seen % kRecordsPerLook == 0 && stopped()) return absl::CancelledError("the ps ends");
     LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
     if (!there) break;
+    const uint64_t lineage = reader->LineageOf(record);
     const absl::StatusOr<bool> belongs = Belongs(record, lineage);
     if (!belongs.ok()) {
       LODESTONE_RETURN_IF_ERROR(UnlessCopy(record.shard(), belongs.status()));
@@ -297,7 +292,6 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
   MutexLock lock(&mu_);
   report_.records += applied;
   report_.record_bytes += bytes;
-  report_.lineage = std::max(report_.lineage, lineage);
   if (!first_pass_) return absl::OkStatus();  // What is amiss has been noted.
   report_.cut_damage |= damaged;
   for (const LogReader::Cut& cut : cuts) report_.notes.push_back(NoteOf(cut));
@@ -316,19 +310,21 @@ bool RecoveryRun::BeginAgain() {
     state.newest = {};
     MutexLock lock(&mu_);
     report_.base_versions[shard] = 0;
-    report_.notes.push_back(absl::StrCat("shard ", shard, ": ", state.history.BeginAgain(options_.lineage)));
+    report_.notes.push_back(absl::StrCat("shard ", shard, ": ", state.history.BeginAgain()));
     store_->shards().Run(shard, [](Shard* owned) { owned->Reset(static_cast<uint64_t>(AnchoredTime().NowMs())); });
   }
   return any;
 }
 
-absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) const {
+absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) {
   if (record.version() == 0) return true;
   if (record.shard() >= shards_.size()) {
     return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", shards_.size()));
   }
   if (!adopted_[record.shard()]) return true;
-  const uint64_t started_from = shards_[record.shard()].history.lineage();
+  ShardHistory& history = shards_[record.shard()].history;
+  if (history.lineage() == 0) history.StartFrom(lineage);
+  const uint64_t started_from = history.lineage();
   if (record.version() > options_.until || lineage < started_from) return false;
   if (lineage == started_from) return true;
   return absl::DataLossError(absl::StrCat(
@@ -375,10 +371,11 @@ void RecoveryRun::NoteBases() {
   report_.base_generation = oldest.value_or(0);
 }
 
-void RecoveryRun::ForgetRemains() {
+void RecoveryRun::FinishShards() {
   const std::vector<Incarnation> open = store_->sessions().known().open;
   for (const ShardId shard : store_->shards().adopted()) {
     store_->shards().Run(shard, [&](Shard* owned) {
+      owned->SetLineage(shards_[shard].history.lineage());
       owned->ForgetWorkersBut(open);
       owned->rollback().Drop();
     });

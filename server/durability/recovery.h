@@ -34,7 +34,6 @@ struct RecoveryOptions {
   bool has_followers = false;    // The log holds updates of shards that this ps followed, too: they are left out.
   bool servers_changed = false;  // Since the log was written: what no checkpoint has of other shards is an error.
   bool use_log = true;           // False: from the checkpoint alone.
-  uint64_t lineage = 1;          // Of shards that are in no checkpoint.
   bool cut_damaged_log = false;  // See ServerConfig.
   // The logs of this generation and of those before have been sealed (LogReader::Seal). 0: none have.
   uint64_t sealed_generation = 0;
@@ -47,7 +46,6 @@ struct RecoveryOptions {
 };
 
 struct RecoveryReport {
-  uint64_t lineage = 0;          // The greatest in what was found; 0: nothing was.
   uint64_t generation = 0;       // The greatest of the logs found; 0: none was.
   uint64_t base_generation = 0;  // Of this server, the oldest start whose checkpoint is used; 0: unknown.
   uint64_t shards_from_checkpoints = 0;
@@ -59,9 +57,10 @@ struct RecoveryReport {
   std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
 };
 
-// Brings back the adopted shards of `store`, which have no tables yet. DATA_LOSS, naming file and offset or the shard,
-// if they cannot be what they were; NOT_FOUND if there is no such checkpoint, or it lacks a shard; FAILED_PRECONDITION,
-// naming the shard, if it has come beyond options.until and what is left does not reach back to there.
+// Brings back the adopted shards of `store`, which have no tables yet, each with the lineage of what was found of it
+// (0: nothing was). DATA_LOSS, naming file and offset or the shard, if they cannot be what they were; NOT_FOUND if
+// there is no such checkpoint, or it lacks a shard; FAILED_PRECONDITION, naming the shard, if it has come beyond
+// options.until and what is left does not reach back to there.
 absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store);
 
 }  // namespace lodestone::server

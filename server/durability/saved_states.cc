@@ -26,7 +26,7 @@ absl::Status SavedStates::CheckLogs(const LogReader::Options& options) const {
       LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
       if (!there) break;
       if (record.version() == 0 || record.shard() >= newest_.size()) continue;
-      LODESTONE_RETURN_IF_ERROR(Annotate(Check(record, reader->header()->lineage()), reader->place()));
+      LODESTONE_RETURN_IF_ERROR(Annotate(Check(record, reader->LineageOf(record)), reader->place()));
     }
   }
   return absl::OkStatus();

@@ -19,8 +19,8 @@ class SavedStates {
  public:
   using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
 
-  // Of no checkpoint. `lineage`: of shards that are in none.
-  SavedStates(uint32_t shards, uint64_t lineage) : newest_(shards, {lineage, 0, 0}) {}
+  // Of no checkpoint.
+  explicit SavedStates(uint32_t shards) : newest_(shards) {}
 
   void Note(ShardId shard, const Rank& newest) { newest_[shard] = newest; }
 

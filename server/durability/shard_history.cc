@@ -16,14 +16,13 @@ bool ShardHistory::Takes(const v1::LogRecord& record, const Shard& shard) {
   return false;
 }
 
-std::string ShardHistory::BeginAgain(uint64_t lineage) {
+std::string ShardHistory::BeginAgain() {
   const Fork fork = *fork_;
   std::vector<Fork> forks = std::move(forks_);
   forks.push_back(fork);
   const bool beyond = newest_term_ > 0 && beyond_;
   const uint64_t newest_term = newest_term_;
   *this = ShardHistory();
-  lineage_ = lineage;
   forks_ = std::move(forks);
   beyond_ = beyond;
   newest_term_ = newest_term;

@@ -21,9 +21,9 @@ namespace lodestone::server {
 
 class ShardHistory {
  public:
-  // Goes on from a checkpoint of that lineage, or from nothing.
+  // Goes on from a checkpoint of that lineage, or from nothing with a record of it.
   void StartFrom(uint64_t lineage) { lineage_ = lineage; }
-  uint64_t lineage() const { return lineage_; }
+  uint64_t lineage() const { return lineage_; }  // 0: it has started from nothing yet.
 
   // Whether a record is to be replayed on the shard: not if it is of a history that has ended before it, nor if it
   // shows that the shard was brought back to such a one, and nothing of the log after that.
@@ -31,7 +31,7 @@ class ShardHistory {
   // Whether it has come to such a record.
   bool forked() const { return fork_.has_value(); }
   // Begins again, from a state that is not of that history, and returns what to tell of it. REQUIRES: forked().
-  std::string BeginAgain(uint64_t lineage);
+  std::string BeginAgain();
   // Whether a state, or a record, of this term and version is of a history that has been found to have ended before it.
   bool HasEnded(uint64_t term, Version version) const;
 

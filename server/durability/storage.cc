@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
+#include "server/durability/lineage.h"
 #include "server/durability/recovery.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -68,7 +71,6 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   options.use_log = !goes_back;
   options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();
   options.servers_changed = dir_->servers() != 0 && dir_->servers() != config_.cluster().servers();
-  options.lineage = dir_->lineage();
   options.cut_damaged_log = config_.server().cut_damaged_log();
   options.sealed_generation = dir_->sealed_generation();
   options.seal = &calls_;
@@ -123,12 +125,14 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
 absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   const std::string& load = config_.checkpoint().load();
   const bool goes_back = GoesBack();
+  const uint64_t generation = std::max(dir_->generation(), report.generation);
   // What goes back has not looked at the logs.
-  if (!goes_back) dir_->SetSealed(std::max(dir_->generation(), report.generation));
-  dir_->SetLineage(std::max(dir_->lineage(), report.lineage) + (goes_back ? 1 : 0),
-                   std::max(dir_->generation(), report.generation) + 1);
+  if (!goes_back) dir_->SetSealed(generation);
+  dir_->SetGeneration(generation + 1);
+  LODESTONE_RETURN_IF_ERROR(BeginLineages(goes_back, store));
   // The state is saved before there are logs of the generation, and names the checkpoint that was gone back to only
-  // once the first one of the new lineage is written: until then, a crash goes back again.
+  // once the first one of the new lineages is written: until then, a crash goes back again.
+  if (goes_back) dir_->SetLoaded(load);
   LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
   if ((goes_back && dir_->has_log()) || report.cut_damage) {
     SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
@@ -136,10 +140,26 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
   }
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
-  if (goes_back) dir_->SetLoaded(load);
   dir_->SetServers();
   dir_->SetBegun();
   return dir_->SaveState();
+}
+
+absl::Status Storage::BeginLineages(bool goes_back, Store* store) {
+  std::vector<uint64_t> gone_back;
+  if (goes_back) {
+    LODESTONE_ASSIGN_OR_RETURN(gone_back,
+                               LineagesGoneBack(dir_->Header(), dir_->checkpoint_dir(), config_.checkpoint().load()));
+    dir_->SetLineage(dir_->lineage() + 1);
+  }
+  for (const ShardId shard : store->shards().adopted()) {
+    if (goes_back) dir_->SetLineage(std::max(dir_->lineage(), gone_back[shard]));
+    store->shards().Run(shard, [&](Shard* held) {
+      if (goes_back) held->SetLineage(gone_back[shard]);
+      if (held->lineage() == 0) held->SetLineage(dir_->lineage());  // Nothing was there of it.
+    });
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Storage::NoteShared() {

@@ -97,8 +97,10 @@ class Storage {
   // Whether the shards go back to checkpoint.load in this life: they have not in one before.
   bool GoesBack() const;
   RecoveryOptions OptionsOfRecovery();
-  // Begins this life's lineage and generation, on the disk too.
+  // Begins this life's generation and, if it goes back, lineages, on the disk too.
   absl::Status BeginLife(const RecoveryReport& report, Store* store);
+  // Gives the ps and its shards the lineages of this life.
+  absl::Status BeginLineages(bool goes_back, Store* store);
   void SetWait(std::string what);
 
   // Constant after construction.

@@ -27,7 +27,6 @@ absl::StatusOr<PastParts> TableRollback::OpenPast(const v1::RollbackRequest& req
   options.cluster = dir_->Header();
   options.log_dir = dir_->log_dir();
   options.checkpoint_dir = dir_->checkpoint_dir();
-  options.lineage = dir_->lineage();
   options.sealed_generation = dir_->sealed_generation();
   options.until = request.version();
   options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();

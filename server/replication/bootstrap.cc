@@ -54,12 +54,12 @@ void Bootstrap::SendCatalog() {
 
 absl::StatusOr<std::vector<v1::ShardPosition>> Bootstrap::SendUpdates() {
   UpdateLog* const log = sources_.updates ? sources_.updates() : nullptr;
-  // What comes after the two have gone back to different checkpoints is not of one history.
-  const bool one_history = start_.lineage() == (log == nullptr ? 0 : log->header().lineage());
   std::vector<v1::ShardPosition> rest, lacking;
-  for (const v1::ShardPosition& position : start_.follows()) {
+  for (v1::ShardPosition position : start_.follows()) {
+    if (position.lineage() == 0) position.set_lineage(start_.lineage());
     LODESTONE_ASSIGN_OR_RETURN(const bool resumed, sources_.replicator->Resume(stream_, position));
     if (resumed) continue;
+    const bool one_history = position.lineage() == sources_.store->shards().Get(position.shard())->lineage();
     (one_history && position.mark() != 0 ? lacking : rest).push_back(position);
   }
   if (lacking.empty()) return rest;
@@ -79,6 +79,7 @@ absl::Status Bootstrap::SendState(const v1::ShardPosition& position) {
   of_state.set_term(state.term);
   of_state.set_version(state.version);
   of_state.set_mark(attached.mark);
+  of_state.set_lineage(state.lineage);
   v1::FollowItem item;
   *item.mutable_state_begins() = of_state;
   stream_->Send(MakePiece(item));

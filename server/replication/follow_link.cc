@@ -171,6 +171,7 @@ v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {
   store_->shards().Run(shard, [&position](Shard* followed) {
     position.set_term(followed->term());
     position.set_version(followed->version());
+    position.set_lineage(followed->lineage());
   });
   position.set_mark(newest_->MarkAt(shard, position.version()));
   return position;
@@ -203,7 +204,7 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
       return TakeRecord(item.record(), payload);
     case v1::FollowItem::kStateBegins:
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
-      store_->replayer().ClearState(item.state_begins().shard());
+      store_->replayer().ClearState(item.state_begins().shard(), item.state_begins().lineage());
       whole_state_.erase(item.state_begins().shard());
       catching_up_.erase(item.state_begins().shard());
       state_of_ = item.state_begins().shard();

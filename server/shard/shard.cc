@@ -309,6 +309,7 @@ Shard::State Shard::CollectState(const Version* after) const {
   state.shard = contents_.id;
   state.version = version();
   state.term = term();
+  state.lineage = lineage();
   if (after != nullptr) state.after = *after;
   for (const auto& [id, table] : contents_.dense) {
     if (table->settings().changed()) state.settings.push_back(&table->settings());

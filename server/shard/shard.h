@@ -75,6 +75,11 @@ class Shard {
   // The term of the update that made it (RouteResponse.terms); 0 before any. Thread-safe.
   uint64_t term() const { return term_.load(std::memory_order_relaxed); }
 
+  // Grows whenever the shard goes back to a checkpoint (LogRecord.lineage); 0: unknown. It moves with the shard, so
+  // that states and updates of any two ps can be ranked by lineage, term and version. Thread-safe.
+  uint64_t lineage() const { return lineage_.load(std::memory_order_relaxed); }
+  void SetLineage(uint64_t lineage) { lineage_.store(lineage, std::memory_order_relaxed); }
+
   // The newest update, which made version(), was the first of `term`. REQUIRES: term > term().
   void BeginTerm(uint64_t term);
   // All up to version() is of `term` or earlier: the shard was restored so.
@@ -175,6 +180,7 @@ class Shard {
     ShardId shard = 0;
     Version version = 0;
     uint64_t term = 0;
+    uint64_t lineage = 0;
     std::optional<Version> after;                // Blocks and pages are those that changed after it; nullopt: all.
     std::vector<Snapshot::DensePart> dense;      // By table id.
     std::vector<RowsPart> rows;                  // By table id.
@@ -204,7 +210,8 @@ class Shard {
   static constexpr size_t kSweepStepRows = 8 << 10;
 
   ShardContents contents_;
-  std::atomic<uint64_t> term_{0};  // Written by the executor.
+  std::atomic<uint64_t> term_{0};     // Written by the executor.
+  std::atomic<uint64_t> lineage_{0};  // Likewise.
   ShardRestore restore_{&contents_};
   ShardRollback rollback_{&contents_};
   ShardSteps steps_{&contents_};

@@ -56,6 +56,7 @@ void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record>
     record.message.set_version(shard->version());
     record.message.set_now_ms(now_ms);
     record.message.set_term(term);
+    record.message.set_lineage(shard->lineage());
     if (term != former) record.message.set_previous_term(former);
   }
   if (term != former) shard->BeginTerm(term);

@@ -207,10 +207,11 @@ absl::Status Replayer::Follow(ShardId shard) {
 
 void Replayer::Unfollow(ShardId shard) { catalog_->RemoveShard(shard); }
 
-void Replayer::ClearState(ShardId shard) {
+void Replayer::ClearState(ShardId shard, uint64_t lineage) {
   shards_->Run(shard, [&](Shard* followed) {
     shards_->BeginState(shard);
     followed->Reset(time_->NowMs());
+    if (lineage != 0) followed->SetLineage(lineage);
   });
 }
 

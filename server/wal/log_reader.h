@@ -52,6 +52,10 @@ class LogReader {
 
   // The next record; false at the end. The payload is valid until the next call. DATA_LOSS if it is damaged.
   absl::StatusOr<bool> Next(v1::LogRecord* record, ByteView* payload);
+  // The lineage of a record that was read: its own, or that of the log.
+  uint64_t LineageOf(const v1::LogRecord& record) const {
+    return record.lineage() != 0 ? record.lineage() : header_.lineage();
+  }
   // Where the last record lies, for messages; and its segment. REQUIRES for that: there was one.
   std::string place() const;
   const SegmentId& segment() const { return segments_[opened_ - 1]; }

@@ -33,10 +33,7 @@ bool UpdateLog::Held(uint64_t log_bytes) {
 
 absl::StatusOr<std::unique_ptr<LogReader>> MissedUpdates::Open(const LogSegments& log) const {
   const bool former = log.front().generation < log_.header().generation();  // It was sealed when it was replayed.
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<LogReader> reader,
-                             LogReader::Open({.dir = log_.dir(), .expected = log_.header(), .sealed = former}, log));
-  if (reader->header() == nullptr || reader->header()->lineage() != log_.header().lineage()) return nullptr;
-  return reader;
+  return LogReader::Open({.dir = log_.dir(), .expected = log_.header(), .sealed = former}, log);
 }
 
 absl::StatusOr<std::map<uint64_t, std::vector<LogSegments>>> MissedUpdates::List() const {
@@ -101,10 +98,6 @@ absl::Status MissedUpdates::LookInSegment(const SegmentId& segment, std::map<Sha
     bool found = false;
   };
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader, Open({segment}));
-  if (reader == nullptr) {
-    for (auto& [shard, one] : *sought) one.broken |= !one.found.has_value();
-    return absl::OkStatus();
-  }
   std::map<ShardId, Run> runs;
   v1::LogRecord record;
   ByteView payload;
@@ -113,17 +106,17 @@ absl::Status MissedUpdates::LookInSegment(const SegmentId& segment, std::map<Sha
     if (!there) break;
     const auto one = record.version() == 0 ? sought->end() : sought->find(record.shard());
     if (one == sought->end() || one->second.settled()) continue;
-    const Step step = StepOf(record);
+    const Step step = StepOf(*reader, record);
     const auto [run, fresh] = runs.try_emplace(record.shard(), Run{.first = step});
     if (!fresh && !step.Follows(run->second.last)) run->second = {.first = step, .all = false};
     run->second.last = step;
-    const MarkedVersion& at = one->second.copy.at;
-    run->second.found |= step.version == at.version && MarkOf(record) == at.mark;
+    run->second.found |= Made(step, record, one->second.copy);
   }
   for (const auto& [shard, run] : runs) {
     Sought& one = sought->at(shard);
     one.in_log = segment.log;
-    const bool leads = one.first.has_value() ? one.first->Follows(run.last) : run.last.version >= one.upto;
+    const bool leads = one.first.has_value() ? one.first->Follows(run.last)
+                                             : run.last.lineage == one.copy.lineage && run.last.version >= one.upto;
     if (leads && run.found) {
       one.found = segment;
     } else if (!leads || !run.all || run.first.version <= one.copy.at.version) {
@@ -160,7 +153,6 @@ absl::Status MissedUpdates::Read(const std::map<ShardId, Version>& upto, const V
 
 absl::Status MissedUpdates::ReadLog(const LogSegments& log, const Visitor& visit, std::map<ShardId, Version>* lacking) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader, Open(log));
-  if (reader == nullptr) return absl::OkStatus();
   v1::LogRecord record;
   ByteView payload;
   while (!lacking->empty()) {
@@ -169,7 +161,8 @@ absl::Status MissedUpdates::ReadLog(const LogSegments& log, const Visitor& visit
     const auto upto = record.version() == 0 ? lacking->end() : lacking->find(record.shard());
     if (upto == lacking->end()) continue;
     Progress& copy = copies_.at(record.shard());
-    LODESTONE_ASSIGN_OR_RETURN(const bool continues, Take(record, payload, upto->second, visit, &copy));
+    LODESTONE_ASSIGN_OR_RETURN(const bool continues,
+                               Take(StepOf(*reader, record), record, payload, upto->second, visit, &copy));
     if (!continues) {
       copies_.erase(record.shard());
       lacking->erase(upto);
@@ -181,17 +174,16 @@ absl::Status MissedUpdates::ReadLog(const LogSegments& log, const Visitor& visit
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> MissedUpdates::Take(const v1::LogRecord& record, const ByteView& payload, Version upto,
-                                         const Visitor& visit, Progress* copy) const {
-  const Step step = StepOf(record);
+absl::StatusOr<bool> MissedUpdates::Take(const Step& step, const v1::LogRecord& record, const ByteView& payload,
+                                         Version upto, const Visitor& visit, Progress* copy) {
   if (!copy->begun) {
-    copy->begun = step.version == copy->start.at.version && MarkOf(record) == copy->start.at.mark;
+    copy->begun = Made(step, record, copy->start);
     copy->term = step.term;
     return true;
   }
   if (step.version < copy->version || (step.version == copy->version && copy->whole)) return true;  // It has that.
   if (step.version > upto) return true;
-  if (!step.Follows({.version = copy->version, .term = copy->term})) return false;
+  if (!step.Follows({.lineage = copy->start.lineage, .version = copy->version, .term = copy->term})) return false;
   // A copy of a state is of its owner's term, whatever its newest update is of.
   const bool first = copy->version == copy->start.at.version;
   if (first && step.term != copy->start.term && step.term_before != copy->start.term) return false;

@@ -71,9 +71,11 @@ class UpdateLog {
 // Not thread-safe. The log must outlive it, and be held.
 class MissedUpdates {
  public:
-  // A copy: the shard at a version, by the term that it is of there and the mark of the update that made it.
+  // A copy: the shard, of a lineage, at a version, by the term that it is of there and the mark of the update that made
+  // it.
   struct Copy {
     ShardId shard = 0;
+    uint64_t lineage = 0;
     uint64_t term = 0;
     MarkedVersion at;
   };
@@ -98,12 +100,14 @@ class MissedUpdates {
  private:
   // What a record says of the order of updates.
   struct Step {
+    uint64_t lineage = 0;
     Version version = 0;
     uint64_t term = 0;
     uint64_t term_before = 0;
 
     // Whether it is the update after `before`, or a further piece of that.
     bool Follows(const Step& before) const {
+      if (lineage != before.lineage) return false;
       return version == before.version ? term == before.term
                                        : version == before.version + 1 && term_before == before.term;
     }
@@ -128,8 +132,14 @@ class MissedUpdates {
     bool settled() const { return found.has_value() || broken; }
   };
 
-  static Step StepOf(const v1::LogRecord& record) { return {record.version(), record.term(), TermBefore(record)}; }
-  // Null: it is of another lineage.
+  // Of the record that `reader` has read last.
+  static Step StepOf(const LogReader& reader, const v1::LogRecord& record) {
+    return {reader.LineageOf(record), record.version(), record.term(), TermBefore(record)};
+  }
+  // Whether it made what the copy is.
+  static bool Made(const Step& step, const v1::LogRecord& record, const Copy& copy) {
+    return step.lineage == copy.lineage && step.version == copy.at.version && MarkOf(record) == copy.at.mark;
+  }
   absl::StatusOr<std::unique_ptr<LogReader>> Open(const LogSegments& log) const;
   // The logs, the oldest generation first, without the segments that are being written.
   absl::StatusOr<std::map<uint64_t, std::vector<LogSegments>>> List() const;
@@ -139,9 +149,9 @@ class MissedUpdates {
   absl::Status LookInSegment(const SegmentId& segment, std::map<ShardId, Sought>* sought) const;
   // Reads `log` until nothing of `lacking` is lacking any more.
   absl::Status ReadLog(const LogSegments& log, const Visitor& visit, std::map<ShardId, Version>* lacking);
-  // Visits `record` if it is what its copy lacks next, up to `upto`. False: the log goes another way.
-  absl::StatusOr<bool> Take(const v1::LogRecord& record, const ByteView& payload, Version upto, const Visitor& visit,
-                            Progress* copy) const;
+  // Visits `record`, which is `step`, if it is what its copy lacks next, up to `upto`. False: the log goes another way.
+  static absl::StatusOr<bool> Take(const Step& step, const v1::LogRecord& record, const ByteView& payload, Version upto,
+                                   const Visitor& visit, Progress* copy);
 
   const UpdateLog& log_;
   const uint64_t look_bytes_max_;

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +47,8 @@ class PsCluster {
   // What clients connect with.
   const v1::Config& config() const { return config_; }
 
+  // A further setting of the ps that are started from now on.
+  void AddSet(std::string set) { options_.sets.push_back(std::move(set)); }
   // Starts a ps; it is there once Listens.
   absl::Status Start(uint32_t server);
   // It takes connections. (It may still wait for others.)

@@ -30,11 +30,18 @@ class MovesFixture : public PushingFixture {
 
   template <typename Request, typename Response>
   grpc::Status Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                   const Request& request, Response* response) {
+                   const Request& request, Response* response, uint32_t server = 0) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(0)), 64 << 20));
+    const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(server)), 64 << 20));
     return (stub.get()->*method)(&context, request, response);
+  }
+  // The part of a named checkpoint of one ps.
+  grpc::Status WriteCheckpoint(uint32_t server, const std::string& name) {
+    v1::CheckpointRequest request;
+    request.set_name(name);
+    v1::CheckpointResponse response;
+    return Ask(&v1::Admin::Stub::Checkpoint, request, &response, server);
   }
   grpc::Status Drain(uint32_t server, bool undo = false) {
     v1::DrainRequest request;

@@ -125,6 +125,41 @@ TEST_F(MovesTest, AClusterGrowsByAPlaceThatWasKeptWhilePushesGoOn) {
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
+// What was written of a shard before it moved lies in the same folder, by a ps that went back to checkpoints more
+// often.
+TEST_F(MovesTest, AShardThatMovedToAPsThatCameAfterTheOthersHadGoneBackComesBackWhole) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster(/*servers=*/3,
+                   {"coordinator.lease_ms=2000", "cluster.servers_at_start=2", "checkpoint.every_ms=500",
+                    absl::StrCat("checkpoint.dir=", getenv("TEST_TMPDIR"), "/gone_back")},
+                   /*own_disks=*/true, /*replicas=*/1));
+  ASSERT_NO_FATAL_FAILURE(Connect({DenseOnes(), RowOnes()}));
+  for (const char* const name : {"first", "second"}) {
+    for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(WriteCheckpoint(server, name).ok());
+  }
+  client_.reset();
+  for (const char* const name : {"first", "second"}) {
+    for (uint32_t server = 0; server < 2; ++server) cluster_->Kill(server);
+    cluster_->AddSet(absl::StrCat("checkpoint.load=", name));
+    for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(cluster_->Start(server).ok());
+    ASSERT_TRUE(Await([this] { return cluster_->Serves(0) && cluster_->Serves(1); }));
+  }
+  ASSERT_NO_FATAL_FAILURE(StartPushing());
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(cluster_->Start(2).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(2); }));
+  ASSERT_TRUE(Drain(2, /*undo=*/true).ok());
+  ASSERT_TRUE(Level().ok());
+  ASSERT_TRUE(Await([this] { return OwnedBy(2) >= kShards / 3 && NothingIsToMove(); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+  for (uint32_t server = 0; server < 3; ++server) cluster_->Kill(server);
+  for (uint32_t server = 0; server < 3; ++server) ASSERT_TRUE(cluster_->Start(server).ok());
+  ASSERT_TRUE(AwaitPushes(100));
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
 TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItself) {
   ASSERT_NO_FATAL_FAILURE(
       Start(/*servers=*/3, {"coordinator.rebalance=auto", "coordinator.rebalance_rule.sustained_ms=1000",

@@ -127,6 +127,25 @@ TEST_F(CheckpointReaderTest, TakesTheNewestVersionOfTheNewestLineage) {
   EXPECT_EQ(fresh.checksums(), again.checksums());
 }
 
+TEST_F(CheckpointReaderTest, AShardThatMovedKeepsItsLineageInTheCheckpointsOfAPsOfAnother) {
+  FakePs source(0, 1, 1, specs_);
+  source.Run(1, 20);
+  source.lineage = 3;
+  Write(&source, "source");
+  FakePs target(0, 1, 1, specs_);
+  target.Run(1, 30);
+  target.shards.at(0)->SetLineage(3);
+  target.lineage = 2;
+  Write(&target, "target");
+  const CheckpointReader reader = Open(dir_);
+  const std::vector<CheckpointReader::State> states = reader.StatesOf(0);
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states[0].found->name, "target");
+  EXPECT_EQ(states[0].files.lineage, 3u);
+  EXPECT_EQ(states[0].manifest().lineage(), 3u) << "its tables count";
+  EXPECT_EQ(states[1].files.lineage, 3u);
+}
+
 TEST_F(CheckpointReaderTest, UpToAVersionTakesTheBestStateThatIsNotBeyondIt) {
   FakePs ps(0, 1, 1, specs_);
   ps.Run(1, 5);

@@ -38,7 +38,7 @@ TEST(ShardHistory, WhatWasAppliedInVainIsLeftOutWhenTheLogIsReplayedAgain) {
   Shard first(0);
   for (const v1::LogRecord& record : log) ReplayOn(&first, &history, record);
   ASSERT_TRUE(history.forked());
-  history.BeginAgain(1);
+  history.BeginAgain();
 
   Shard second(0);
   std::vector<bool> taken;

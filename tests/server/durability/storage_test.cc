@@ -340,6 +340,50 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+// The folder of checkpoints is one for all ps. What this one wrote after it had seen a later lineage there was not
+// taken for its own by its next life.
+TEST_P(StorageLifeTest, ThatAnotherPsHasGoneBackDoesNotDisturbTheLogOfThisOne) {
+  const auto config_of = [this](uint32_t server) {
+    v1::Config config = MakeConfig(absl::StrCat("ps", server));
+    config.mutable_cluster()->set_servers(2);
+    config.mutable_server()->set_index(server);
+    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
+    return config;
+  };
+  v1::Config other_config = config_of(1);
+  {
+    const Ps other = StartWell(other_config);
+    EnsureTables(other);
+    ASSERT_TRUE(other.storage->Checkpoint("first").ok());
+  }
+  config_ = config_of(0);
+  std::map<ShardId, uint64_t> content;
+  const auto push = [&](Sequence first, Sequence last) {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(Content(ps), content);
+    EnsureTables(ps);
+    for (Sequence s = first; s <= last; ++s) {
+      RequestBuilder<v1::PushRequest> request(kShards);
+      request.header.set_worker_incarnation(kWorker);
+      request.header.set_sequence(s);
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = 0; rows.size() < 50; ++key) {
+        if (ShardOfKey(key, kShards) % 2 == 0) rows.emplace_back(key, 1.0f);
+      }
+      request.AddRows(TableIdOf("rows"), kDim, rows, true);
+      ASSERT_TRUE(Push(ps, request).ok());
+    }
+    content = Content(ps);
+    config_ = Killed();
+  };
+  push(1, 3);
+  other_config.mutable_checkpoint()->set_load("first");
+  StartWell(other_config);
+  push(4, 6);
+  push(7, 9);
+  EXPECT_EQ(Content(StartWell(config_)), content);
+}
+
 TEST_P(StorageLifeTest, AnyNumberOfServersGoOnFromTheCheckpointOfAnyOther) {
   const std::string checkpoints = (root_ / "shared").string();
   std::map<ShardId, uint64_t> content;

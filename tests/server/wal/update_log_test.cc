@@ -43,14 +43,12 @@ class UpdateLogTest : public ::testing::Test {
     }
   }
   static MissedUpdates::Copy CopyAt(const v1::LogRecord& record) {
-    return {record.shard(), record.term(), {record.version(), MarkOf(record)}};
+    return {record.shard(), /*lineage=*/1, record.term(), {record.version(), MarkOf(record)}};
   }
   // The versions that a copy gets, in order; nullopt: the log does not lead from it to `upto`.
   std::optional<std::vector<Version>> Missed(const MissedUpdates::Copy& copy, Version upto,
-                                             uint64_t look_bytes = kLookBytes, uint64_t lineage = 1) {
-    v1::SegmentHeader header = LogHeader(kGeneration);
-    header.set_lineage(lineage);
-    const UpdateLog log(dir_, header, {});
+                                             uint64_t look_bytes = kLookBytes) {
+    const UpdateLog log(dir_, LogHeader(kGeneration), {});
     MissedUpdates missed(&log, look_bytes);
     const absl::Status found = missed.Find({copy}, {{copy.shard, upto}});
     EXPECT_TRUE(found.ok()) << found;
@@ -88,7 +86,7 @@ TEST_F(UpdateLogTest, ACopyThatTheLogDoesNotKnowGetsNothing) {
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 3, 1)), 5), std::nullopt) << "the log begins behind it";
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 4, 4)), 5), std::nullopt) << "it is of another owner";
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 5, 5)), 6), std::nullopt) << "the log ends before that";
-  EXPECT_EQ(Missed({1, 5, {4, 0}}, 5), std::nullopt) << "it does not know what it is";
+  EXPECT_EQ(Missed({1, 1, 5, {4, 0}}, 5), std::nullopt) << "it does not know what it is";
 }
 
 TEST_F(UpdateLogTest, WhatAnOwnerLoggedInVainLeadsNowhere) {
@@ -104,7 +102,29 @@ TEST_F(UpdateLogTest, WhatAnOwnerLoggedInVainLeadsNowhere) {
 TEST_F(UpdateLogTest, OfAnotherLineageNothingIsTaken) {
   Write(2, 0, {{UpdateOf(1, 1, 1)}, {UpdateOf(1, 2, 1)}});
   Write(3, 0, {{UpdateOf(1, 3, 1)}}, /*lineage=*/2);
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1)), 3, kLookBytes, 2), std::nullopt);
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1)), 3), std::nullopt) << "the copy did not go back";
+  MissedUpdates::Copy back = CopyAt(UpdateOf(1, 2, 1));
+  back.lineage = 2;
+  EXPECT_EQ(Missed(back, 3), std::nullopt) << "what made the copy is not here";
+  back = CopyAt(UpdateOf(1, 3, 1));
+  back.lineage = 2;
+  EXPECT_EQ(Missed(back, 3), (Versions{}));
+}
+
+TEST_F(UpdateLogTest, AShardKeepsItsLineageInTheLogOfAPsOfAnother) {
+  const auto moved = [](Version version) {
+    v1::LogRecord record = UpdateOf(1, version, 1);
+    record.set_lineage(3);
+    return record;
+  };
+  Write(2, 0, {{moved(1)}, {UpdateOf(2, 1, 1), moved(2)}}, /*lineage=*/2);
+  Write(3, 0, {{moved(3), UpdateOf(2, 2, 1)}}, /*lineage=*/3);
+  MissedUpdates::Copy copy = CopyAt(moved(1));
+  copy.lineage = 3;
+  EXPECT_EQ(Missed(copy, 3), (Versions{2, 3}));
+  copy = CopyAt(UpdateOf(2, 1, 1));
+  copy.lineage = 2;
+  EXPECT_EQ(Missed(copy, 2), std::nullopt) << "the ps went back with it in between";
 }
 
 TEST_F(UpdateLogTest, ALogIsLookedThroughAsFarAsItsCallerWants) {

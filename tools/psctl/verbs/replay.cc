@@ -114,7 +114,6 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const server::Rec
     manifest->set_servers(1);
     manifest->set_shards(options.cluster.shards());
     manifest->set_seed(options.cluster.seed());
-    manifest->set_lineage(result.report.lineage);
     for (v1::TableSpec& spec : store->tables().specs()) *manifest->add_tables() = std::move(spec);
     manifest->set_tables_known(true);
   };

@@ -91,10 +91,8 @@ class ManifestCheck {
 void CheckAgreement(const server::FoundManifest& first, const server::FoundManifest& other, VerifiedCheckpoint* out) {
   const v1::ServerManifest& a = *first.manifest;
   const v1::ServerManifest& b = *other.manifest;
-  if (a.cluster() == b.cluster() && a.shards() == b.shards() && a.seed() == b.seed() && a.lineage() == b.lineage()) {
-    return;
-  }
-  out->damage.push_back(absl::StrCat(other.path, ": is of another cluster or another of its starts than ", first.path));
+  if (a.cluster() == b.cluster() && a.shards() == b.shards() && a.seed() == b.seed()) return;
+  out->damage.push_back(absl::StrCat(other.path, ": is of another cluster than ", first.path));
 }
 
 // nullopt if it was removed meanwhile, as a ps does with its old ones.
