@@ -425,7 +425,10 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
     if (!Lives(*target)) move->set_waiting_for(absl::StrCat("ps ", *target, ", which is away"));
   }
   if (shards_.mapped() && options_.replicated()) FillNewFollowers(status);
-  for (v1::MemberStatus& server : *status->mutable_servers()) server.set_draining(plan_.IsDraining(server.index()));
+  for (v1::MemberStatus& server : *status->mutable_servers()) {
+    server.set_draining(plan_.IsDraining(server.index()));
+    server.set_out(IsKept(server.index()));
+  }
   for (uint32_t server = 0; server < options_.servers; ++server) {
     if (IsKept(server)) status->set_places_kept(status->places_kept() + 1);
   }

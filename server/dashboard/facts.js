@@ -30,13 +30,8 @@ function isLive(member) {
   return Boolean(member.alive) && !member.left;
 }
 
-// A server that was drained, has ended and holds nothing: nobody needs it.
-function isOut(server) {
-  return Boolean(server.draining) && !server.alive && num(server.shards_owned) === 0 && num(server.shards_following) === 0;
-}
-
 function isDead(member) {
-  return !member.alive && !member.left && !isOut(member);
+  return !member.alive && !member.left && !member.out;
 }
 
 // A worker that is done needs no lease.
@@ -86,7 +81,7 @@ function viewOf(cluster) {
 
 // The state of the cluster in words, and how much is done (null: that cannot be said).
 function stateOf(cluster, view) {
-  const joined = list(cluster.servers).filter((server) => !isOut(server)).length;
+  const joined = list(cluster.servers).filter((server) => !server.out).length;
   const expected = num(cluster.servers_expected);
   if (joined < expected && num(cluster.route_epoch) === 0)
     return {words: `waiting for servers: ${joined} of ${expected} have joined`, share: null};
@@ -131,7 +126,7 @@ const MARKS = {
 function memberState(member, isWorker) {
   if (member.left) return {level: 'done', word: 'left'};
   if (member.alive) return {level: 'good', word: 'alive'};
-  const gone = isWorker ? !isLost(member) : isOut(member);
+  const gone = isWorker ? !isLost(member) : Boolean(member.out);
   return gone ? {level: 'done', word: 'gone'} : {level: 'bad', word: 'dead'};
 }
 
@@ -184,7 +179,7 @@ function storageProblems(status, add) {
 
 function memberProblems(status, add) {
   const cluster = status.cluster, expected = num(cluster.servers_expected);
-  const servers = list(cluster.servers).filter((server) => !isOut(server));
+  const servers = list(cluster.servers).filter((server) => !server.out);
   const dead = servers.filter(isDead);
   for (const server of dead.slice(0, PROBLEMS_SHOWN_MAX)) {
     const owned = num(server.shards_owned);

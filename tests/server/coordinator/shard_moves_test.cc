@@ -268,10 +268,13 @@ TEST_F(KeptPlaceTest, ThePlaceOfAServerThatWasDrainedAndHasEndedIsKept) {
   ASSERT_TRUE(Drain(2).ok());
   FinishMoves();
   ExpectPlaces(3, 0);
+  EXPECT_FALSE(members_->Status().servers(2).out()) << "it lives";
   LetExpire(2);
   ExpectPlaces(2, 1);
+  EXPECT_TRUE(members_->Status().servers(2).out());
   Join(2);
   ExpectPlaces(3, 0);
+  EXPECT_FALSE(members_->Status().servers(2).out());
   EXPECT_FALSE(MayOwn(2)) << "it was drained";
 }
 

@@ -312,6 +312,7 @@ PageCase Trouble(uint64_t now_ms) {
   v1::MemberStatus* const out = cluster->add_servers();  // Nobody misses it.
   out->set_index(2);
   out->set_draining(true);
+  out->set_out(true);
   v1::MemberStatus* const lost = cluster->mutable_workers(1);
   lost->set_alive(false);
   lost->set_last_contact_seconds(88.1);

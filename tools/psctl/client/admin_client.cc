@@ -129,13 +129,9 @@ absl::StatusOr<v1::StatusResponse> FetchCoordinator(std::string* address, int ti
 
 }  // namespace
 
-bool IsOut(const v1::MemberStatus& server) {
-  return server.draining() && !server.alive() && server.shards_owned() == 0 && server.shards_following() == 0;
-}
-
 int ServersIn(const v1::ClusterStatus& cluster) {
   return static_cast<int>(
-      std::count_if(cluster.servers().begin(), cluster.servers().end(), [](const auto& one) { return !IsOut(one); }));
+      std::count_if(cluster.servers().begin(), cluster.servers().end(), [](const auto& one) { return !one.out(); }));
 }
 
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
@@ -144,7 +140,7 @@ absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& addres
   const v1::ClusterStatus& cluster = status.cluster();
   std::vector<ServerAddress> servers;
   for (const v1::MemberStatus& server : cluster.servers()) {
-    if (!IsOut(server)) servers.push_back({server.index(), server.peer()});
+    if (!server.out()) servers.push_back({server.index(), server.peer()});
   }
   if (servers.size() < cluster.servers_expected()) {
     return absl::UnavailableError(absl::StrCat("only ", servers.size(), " of the cluster's ",

@@ -36,9 +36,7 @@ struct ServerAddress {
   uint32_t server = 0;
   std::string address;
 };
-// Whether a server was drained, has ended and holds nothing: nobody needs it.
-bool IsOut(const v1::MemberStatus& server);
-// How many servers have joined, without those.
+// How many servers have joined, without those that are out.
 int ServersIn(const v1::ClusterStatus& cluster);
 
 // The servers of the cluster of the ps at `address` that are not out, by index, as its coordinator knows them. An error

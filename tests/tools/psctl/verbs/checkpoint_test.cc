@@ -61,11 +61,11 @@ TEST_F(CheckpointClusterTest, AsksNoServerThatWasDrainedAndHasEnded) {
   v1::MemberStatus* const out = zero_.cluster.add_servers();
   out->set_index(2);
   out->set_peer(Nowhere());
-  out->set_draining(true);
+  out->set_out(true);
   const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_EQ(parts->size(), 2u);
-  out->set_shards_owned(1);
+  out->set_out(false);
   EXPECT_EQ(CheckpointCluster(zero_.address, "more", 10'000)->size(), 3u);
 }
 

@@ -185,13 +185,13 @@ TEST(StatusText, CountsServersThatAreOutNotAndNamesThePlacesThatAreKept) {
   v1::ClusterStatus* const cluster = status.mutable_cluster();
   cluster->set_name("c");
   cluster->add_servers()->set_alive(true);
-  cluster->add_servers()->set_draining(true);
+  cluster->add_servers()->set_out(true);
   cluster->set_servers_expected(1);
   EXPECT_THAT(StatusText(status), HasSubstr("cluster c: 1 of 1 servers have joined"));
   EXPECT_THAT(StatusText(status), Not(HasSubstr("more ps")));
   cluster->set_places_kept(1);
   EXPECT_THAT(StatusText(status), HasSubstr("\n1 place is kept for more ps: psctl add INDEX, and start it\n"));
-  cluster->mutable_servers(1)->set_shards_following(3);
+  cluster->mutable_servers(1)->set_out(false);
   EXPECT_THAT(StatusText(status), HasSubstr("cluster c: 2 of 1 servers have joined"));
 }
 
