@@ -155,7 +155,6 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->set_shards(config_.cluster().shards());
   manifest->set_seed(config_.cluster().seed());
   manifest->set_lineage(dir_->lineage());
-  manifest->set_loaded(dir_->loaded());
   manifest->set_generation(dir_->generation());
   for (v1::TableSpec& spec : store_->tables().specs()) *manifest->add_tables() = std::move(spec);
   manifest->set_tables_known(true);

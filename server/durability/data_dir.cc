@@ -159,6 +159,7 @@ v1::SegmentHeader DataDir::Header() const {
   header.set_seed(config_.cluster().seed());
   header.set_server(config_.server().index());
   header.set_lineage(state_.lineage());
+  header.set_record_lineages(true);
   header.set_generation(state_.generation());
   header.set_program(kVersion);
   header.set_boot(BootId());

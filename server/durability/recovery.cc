@@ -69,7 +69,7 @@ class RecoveryRun {
       LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
     }
     LODESTONE_RETURN_IF_ERROR(CheckReached());
-    FinishShards();
+    ForgetRemains();
     NoteBases();
     MutexLock lock(&mu_);
     return std::move(report_);
@@ -98,7 +98,7 @@ class RecoveryRun {
   absl::Status ReplayLog(const LogSegments& log);
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that. One that started
   // from nothing is of the lineage of its first record.
-  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage);
+  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage, uint64_t lineage_before);
   // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
   absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
   // Whether a record that belongs is applied in this pass.
@@ -107,9 +107,9 @@ class RecoveryRun {
   void NoteNewest(const v1::LogRecord& record);
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
-  // Gives shards their lineages, and forgets windows of workers whose sessions ended, which a replay may have made
-  // again, and rollbacks whose end was not logged.
-  void FinishShards();
+  // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
+  // logged.
+  void ForgetRemains();
   void NoteBases();
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
@@ -140,6 +140,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
     if (states.empty()) continue;
     if (states[0].files.version > options_.until) shards_[shard].history.LeaveOutNewest(states[0].files.term);
     saved_.Note(shard, {states[0].files.lineage, states[0].files.term, states[0].files.version});
+    if (!adopted_[shard]) shards_[shard].history.StartFrom(states[0].files.lineage);
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables,
                              reader_->Tables(store_->shards().adopted(), options_.until));
@@ -254,7 +255,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
     if (!there) break;
     const uint64_t lineage = reader->LineageOf(record);
-    const absl::StatusOr<bool> belongs = Belongs(record, lineage);
+    const absl::StatusOr<bool> belongs = Belongs(record, lineage, reader->LineageBefore(record));
     if (!belongs.ok()) {
       LODESTONE_RETURN_IF_ERROR(UnlessCopy(record.shard(), belongs.status()));
       continue;
@@ -316,14 +317,17 @@ bool RecoveryRun::BeginAgain() {
   return any;
 }
 
-absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) {
+absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage, uint64_t lineage_before) {
   if (record.version() == 0) return true;
   if (record.shard() >= shards_.size()) {
     return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", shards_.size()));
   }
-  if (!adopted_[record.shard()]) return true;
   ShardHistory& history = shards_[record.shard()].history;
-  if (history.lineage() == 0) history.StartFrom(lineage);
+  if (!adopted_[record.shard()]) {
+    history.StartFrom(std::max(history.lineage(), lineage));
+    return true;
+  }
+  if (history.lineage() == 0 || history.lineage() == lineage_before) history.StartFrom(lineage);
   const uint64_t started_from = history.lineage();
   if (record.version() > options_.until || lineage < started_from) return false;
   if (lineage == started_from) return true;
@@ -366,16 +370,18 @@ void RecoveryRun::NoteBases() {
     report_.shards_from_checkpoints += base.has_value();
     oldest = std::min(oldest.value_or(std::numeric_limits<uint64_t>::max()), base.value_or(0));
   }
-  for (const ShardState& state : shards_) report_.newest.push_back(state.newest);
+  for (const ShardState& state : shards_) {
+    report_.newest.push_back(state.newest);
+    report_.lineages.push_back(state.history.lineage());
+  }
   // Without shards too: what is followed from now on has its log in this start's.
   report_.base_generation = oldest.value_or(0);
 }
 
-void RecoveryRun::FinishShards() {
+void RecoveryRun::ForgetRemains() {
   const std::vector<Incarnation> open = store_->sessions().known().open;
   for (const ShardId shard : store_->shards().adopted()) {
     store_->shards().Run(shard, [&](Shard* owned) {
-      owned->SetLineage(shards_[shard].history.lineage());
       owned->ForgetWorkersBut(open);
       owned->rollback().Drop();
     });

@@ -51,16 +51,18 @@ struct RecoveryReport {
   uint64_t shards_from_checkpoints = 0;
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
   std::vector<MarkedVersion> newest;   // By shard: the update that made its version, if the log has that.
-  uint64_t records = 0;                // Of logs, applied.
-  uint64_t record_bytes = 0;           // Their payloads'.
-  bool cut_damage = false;             // The log was damaged, and what followed was left out (cut_damaged_log).
-  std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
+  // By shard: the lineage of what it was brought back to; of a shard that is not adopted, the greatest. 0: nothing was
+  // found of it.
+  std::vector<uint64_t> lineages;
+  uint64_t records = 0;            // Of logs, applied.
+  uint64_t record_bytes = 0;       // Their payloads'.
+  bool cut_damage = false;         // The log was damaged, and what followed was left out (cut_damaged_log).
+  std::vector<std::string> notes;  // What a user should know: tails that were cut, files that were passed over.
 };
 
-// Brings back the adopted shards of `store`, which have no tables yet, each with the lineage of what was found of it
-// (0: nothing was). DATA_LOSS, naming file and offset or the shard, if they cannot be what they were; NOT_FOUND if
-// there is no such checkpoint, or it lacks a shard; FAILED_PRECONDITION, naming the shard, if it has come beyond
-// options.until and what is left does not reach back to there.
+// Brings back the adopted shards of `store`, which have no tables yet. DATA_LOSS, naming file and offset or the shard,
+// if they cannot be what they were; NOT_FOUND if there is no such checkpoint, or it lacks a shard; FAILED_PRECONDITION,
+// naming the shard, if it has come beyond options.until and what is left does not reach back to there.
 absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store);
 
 }  // namespace lodestone::server

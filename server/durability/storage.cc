@@ -9,9 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
-#include "server/durability/lineage.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/durability/recovery.h"
-#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -129,7 +128,7 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   // What goes back has not looked at the logs.
   if (!goes_back) dir_->SetSealed(generation);
   dir_->SetGeneration(generation + 1);
-  LODESTONE_RETURN_IF_ERROR(BeginLineages(goes_back, store));
+  LODESTONE_RETURN_IF_ERROR(BeginLineages(goes_back, report, store));
   // The state is saved before there are logs of the generation, and names the checkpoint that was gone back to only
   // once the first one of the new lineages is written: until then, a crash goes back again.
   if (goes_back) dir_->SetLoaded(load);
@@ -145,20 +144,24 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   return dir_->SaveState();
 }
 
-absl::Status Storage::BeginLineages(bool goes_back, Store* store) {
-  std::vector<uint64_t> gone_back;
+absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report, Store* store) {
+  std::vector<uint64_t> lineages = report.lineages;
   if (goes_back) {
-    LODESTONE_ASSIGN_OR_RETURN(gone_back,
-                               LineagesGoneBack(dir_->Header(), dir_->checkpoint_dir(), config_.checkpoint().load()));
-    dir_->SetLineage(dir_->lineage() + 1);
+    // What becomes of a shard from here on ranks above all that was written of it, by any ps that writes into the
+    // folder.
+    LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader all, CheckpointReader::Open(dir_->checkpoint_dir()));
+    for (ShardId shard = 0; shard < lineages.size(); ++shard) {
+      const std::vector<CheckpointReader::State> states = all.StatesOf(shard);
+      lineages[shard] = std::max(dir_->lineage(), states.empty() ? 0 : states[0].files.lineage);
+    }
+    uint64_t greatest = dir_->lineage() + 1;
+    for (const ShardId shard : store->shards().adopted()) greatest = std::max(greatest, ++lineages[shard]);
+    dir_->SetLineage(greatest);
   }
-  for (const ShardId shard : store->shards().adopted()) {
-    if (goes_back) dir_->SetLineage(std::max(dir_->lineage(), gone_back[shard]));
-    store->shards().Run(shard, [&](Shard* held) {
-      if (goes_back) held->SetLineage(gone_back[shard]);
-      if (held->lineage() == 0) held->SetLineage(dir_->lineage());  // Nothing was there of it.
-    });
+  for (uint64_t& lineage : lineages) {
+    if (lineage == 0) lineage = dir_->lineage();  // Nothing was there of the shard.
   }
+  store->shards().SetLineages(std::move(lineages));
   return absl::OkStatus();
 }
 

@@ -59,6 +59,9 @@ class Storage {
   // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
   absl::Status Recover(Store* store, const std::vector<ShardId>& shards, const std::vector<ShardId>& copies = {});
 
+  // Before Recover: whether it goes on from a log. Not if the shards go back to checkpoint.load.
+  bool ContinuesLog() const { return dir_->has_log() && !GoesBack(); }
+
   // Has the disk know that the logs may hold updates of shards that another ps owns, before they do. UNAVAILABLE before
   // the ps is back; the errors of files. Any thread.
   absl::Status NoteShared();
@@ -99,8 +102,8 @@ class Storage {
   RecoveryOptions OptionsOfRecovery();
   // Begins this life's generation and, if it goes back, lineages, on the disk too.
   absl::Status BeginLife(const RecoveryReport& report, Store* store);
-  // Gives the ps and its shards the lineages of this life.
-  absl::Status BeginLineages(bool goes_back, Store* store);
+  // Gives the ps and all shards the lineages of this life.
+  absl::Status BeginLineages(bool goes_back, const RecoveryReport& report, Store* store);
   void SetWait(std::string what);
 
   // Constant after construction.

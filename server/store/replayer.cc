@@ -122,8 +122,12 @@ absl::StatusOr<bool> Replayer::ReplayUpdate(const v1::LogRecord& record, ByteVie
     shards_->Run(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });
     LODESTONE_RETURN_IF_ERROR(status);
   }
-  if (whole && record.term() > shards_->Get(record.shard())->term()) {
-    shards_->Run(record.shard(), [&](Shard* shard) { shard->BeginTerm(record.term()); });
+  const Shard& here = *shards_->Get(record.shard());
+  if (whole && (record.term() > here.term() || record.lineage() > here.lineage())) {
+    shards_->Run(record.shard(), [&](Shard* shard) {
+      if (record.term() > shard->term()) shard->BeginTerm(record.term());
+      if (record.lineage() > shard->lineage()) shard->SetLineage(record.lineage());
+    });
   }
   return whole;
 }
@@ -269,7 +273,14 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   ShardLog* const log = log_->LogOf(shards_->ExecutorOf(record.shard()));
   if (log == nullptr) return absl::OkStatus();
   const ByteView pieces[] = {payload.bytes()};
-  log->Append(record, pieces, std::make_shared<Payload>(payload), nullptr);
+  const uint64_t lineage = shards_->Get(record.shard())->lineage();
+  if (record.lineage() >= lineage) {
+    log->Append(record, pieces, std::make_shared<Payload>(payload), nullptr);
+  } else {  // Its owner does not know it, or has none.
+    v1::LogRecord own = record;
+    own.set_lineage(lineage);
+    log->Append(own, pieces, std::make_shared<Payload>(payload), nullptr);
+  }
   return absl::OkStatus();
 }
 

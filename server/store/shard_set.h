@@ -41,6 +41,8 @@ class ShardSet {
   void Adopt(const std::vector<ShardId>& shards);
   // Makes a shard without tables and without a role, unless it is here.
   void Make(ShardId shard);
+  // The lineages of all shards, by id, also of those that are made later. Before the gate opens.
+  void SetLineages(std::vector<uint64_t> lineages);
 
   // The shards that are here in any role, ascending; of them, those whose contents count: owned, or followed and
   // complete; and those owned, none before the gate opens.
@@ -134,6 +136,7 @@ class ShardSet {
 
   Mutex mu_;                              // Held while shards are made.
   size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // Shards.
+  std::vector<uint64_t> lineages_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::server

@@ -115,8 +115,7 @@ absl::Status MissedUpdates::LookInSegment(const SegmentId& segment, std::map<Sha
   for (const auto& [shard, run] : runs) {
     Sought& one = sought->at(shard);
     one.in_log = segment.log;
-    const bool leads = one.first.has_value() ? one.first->Follows(run.last)
-                                             : run.last.lineage == one.copy.lineage && run.last.version >= one.upto;
+    const bool leads = one.first.has_value() ? one.first->Follows(run.last) : run.last.version >= one.upto;
     if (leads && run.found) {
       one.found = segment;
     } else if (!leads || !run.all || run.first.version <= one.copy.at.version) {
@@ -178,17 +177,19 @@ absl::StatusOr<bool> MissedUpdates::Take(const Step& step, const v1::LogRecord& 
                                          Version upto, const Visitor& visit, Progress* copy) {
   if (!copy->begun) {
     copy->begun = Made(step, record, copy->start);
+    copy->lineage = step.lineage;
     copy->term = step.term;
     return true;
   }
   if (step.version < copy->version || (step.version == copy->version && copy->whole)) return true;  // It has that.
   if (step.version > upto) return true;
-  if (!step.Follows({.lineage = copy->start.lineage, .version = copy->version, .term = copy->term})) return false;
+  if (!step.Follows({.version = copy->version, .lineage = copy->lineage, .term = copy->term})) return false;
   // A copy of a state is of its owner's term, whatever its newest update is of.
   const bool first = copy->version == copy->start.at.version;
   if (first && step.term != copy->start.term && step.term_before != copy->start.term) return false;
   LODESTONE_RETURN_IF_ERROR(visit(record, payload));
   copy->version = step.version;
+  copy->lineage = step.lineage;
   copy->term = step.term;
   copy->whole = !record.has_restored() || record.restored().last();
   return true;

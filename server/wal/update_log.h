@@ -100,25 +100,26 @@ class MissedUpdates {
  private:
   // What a record says of the order of updates.
   struct Step {
-    uint64_t lineage = 0;
     Version version = 0;
+    uint64_t lineage = 0;
     uint64_t term = 0;
+    uint64_t lineage_before = 0;
     uint64_t term_before = 0;
 
     // Whether it is the update after `before`, or a further piece of that.
     bool Follows(const Step& before) const {
-      if (lineage != before.lineage) return false;
-      return version == before.version ? term == before.term
-                                       : version == before.version + 1 && term_before == before.term;
+      if (version == before.version) return lineage == before.lineage && term == before.term;
+      return version == before.version + 1 && lineage_before == before.lineage && term_before == before.term;
     }
   };
   struct Progress {
     Copy start;
-    SegmentId from;       // Where its newest record is.
-    Version version = 0;  // What it has, or is having the rest of.
-    uint64_t term = 0;    // Of the update that made that, as logged.
-    bool begun = false;   // The update that made the copy was come to.
-    bool whole = true;    // No piece of `version` must follow.
+    SegmentId from;        // Where its newest record is.
+    Version version = 0;   // What it has, or is having the rest of.
+    uint64_t lineage = 0;  // Of the update that made that, as logged; and its term.
+    uint64_t term = 0;
+    bool begun = false;  // The update that made the copy was come to.
+    bool whole = true;   // No piece of `version` must follow.
   };
   // A copy whose update is being looked for, from the newest segment backwards.
   struct Sought {
@@ -134,7 +135,11 @@ class MissedUpdates {
 
   // Of the record that `reader` has read last.
   static Step StepOf(const LogReader& reader, const v1::LogRecord& record) {
-    return {reader.LineageOf(record), record.version(), record.term(), TermBefore(record)};
+    return {.version = record.version(),
+            .lineage = reader.LineageOf(record),
+            .term = record.term(),
+            .lineage_before = reader.LineageBefore(record),
+            .term_before = TermBefore(record)};
   }
   // Whether it made what the copy is.
   static bool Made(const Step& step, const v1::LogRecord& record, const Copy& copy) {

@@ -160,6 +160,32 @@ TEST_F(MovesTest, AShardThatMovedToAPsThatCameAfterTheOthersHadGoneBackComesBack
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
+// It had what it followed of a later lineage than its owner then.
+TEST_F(MovesTest, WhatAPsThatHasGoneBackAloneTakesOverComesBackWhole) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000", "checkpoint.every_ms=500"},
+                                       /*own_disks=*/true, /*replicas=*/2));
+  ASSERT_NO_FATAL_FAILURE(Connect({DenseOnes(), RowOnes()}));
+  ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().shards_in_sync() == kShards; }));
+  for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(WriteCheckpoint(server, "empty").ok());
+  client_.reset();
+  cluster_->Kill(1);
+  cluster_->AddSet("checkpoint.load=empty");
+  ASSERT_TRUE(cluster_->Start(1).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(1); }));
+  ASSERT_NO_FATAL_FAILURE(StartPushing());
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().shards_in_sync() == kShards; }));
+  ASSERT_TRUE(Drain(0).ok());
+  ASSERT_TRUE(Await([this] { return OwnedBy(1) == kShards; }));
+  ASSERT_TRUE(AwaitPushes(100));
+  cluster_->Kill(1);
+  ASSERT_TRUE(cluster_->Start(1).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(1); }));
+  ASSERT_TRUE(AwaitPushes(100));
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
 TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItself) {
   ASSERT_NO_FATAL_FAILURE(
       Start(/*servers=*/3, {"coordinator.rebalance=auto", "coordinator.rebalance_rule.sustained_ms=1000",

@@ -384,6 +384,49 @@ TEST_P(StorageLifeTest, ThatAnotherPsHasGoneBackDoesNotDisturbTheLogOfThisOne) {
   EXPECT_EQ(Content(StartWell(config_)), content);
 }
 
+// A follower had gone back without its owner: its disk has a later lineage, and the owner raises that of the shard.
+TEST_P(StorageLifeTest, WhatFollowsOnARaisedLineageComesBackFromTheLogAndFromCheckpoints) {
+  Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  ASSERT_TRUE(ps.storage->Checkpoint("old").ok());
+  PushMany(ps, 3, 4);
+  const auto raise = [&](uint64_t lineage) {
+    for (const ShardId shard : ps.store->shards().adopted()) {
+      ps.store->shards().Run(shard, [&](Shard* owned) { owned->RaiseLineage(lineage); });
+    }
+  };
+  raise(3);
+  raise(5);
+  PushMany(ps, 5, 6);
+  const std::map<ShardId, uint64_t> content = Content(ps);
+  config_ = Killed();
+  ps = StartWell(config_);
+  EXPECT_EQ(Content(ps), content);
+  for (const ShardId shard : ps.store->shards().adopted()) EXPECT_EQ(ps.store->shards().Get(shard)->lineage(), 5u);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  raise(7);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  config_ = Killed();
+  ps = StartWell(config_);
+  EXPECT_EQ(Content(ps), content);
+  PushMany(ps, 7, 8);
+  const std::map<ShardId, uint64_t> later = Content(ps);
+  config_ = Killed();
+  ps = StartWell(config_);
+  EXPECT_EQ(Content(ps), later);
+  // And none of it counts once the shards have gone back.
+  v1::Config back = Killed();
+  back.mutable_checkpoint()->set_load("old");
+  ps = StartWell(back);
+  for (const ShardId shard : ps.store->shards().adopted()) EXPECT_GT(ps.store->shards().Get(shard)->lineage(), 7u);
+  const std::map<ShardId, uint64_t> old = Content(ps);
+  EXPECT_NE(old, later);
+  config_ = back;
+  config_ = Killed();
+  EXPECT_EQ(Content(StartWell(config_)), old);
+}
+
 TEST_P(StorageLifeTest, AnyNumberOfServersGoOnFromTheCheckpointOfAnyOther) {
   const std::string checkpoints = (root_ / "shared").string();
   std::map<ShardId, uint64_t> content;

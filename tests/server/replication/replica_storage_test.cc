@@ -427,6 +427,41 @@ TEST_F(ReplicaStorageTest, AnOwnersNewLifeKnowsWhatItsFollowersHaveFromItsLog) {
   ExpectSame(&a(), &b());
 }
 
+TEST_F(ReplicaStorageTest, WhatAFollowersDiskHasOfALaterLineageDoesNotOutrankItsOwner) {
+  own_folders_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  // As a ps leaves it that went back without its owner.
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    b().store->shards().Run(shard, [](Shard* followed) { followed->SetLineage(4); });
+  }
+  Checkpoint(&b());
+  End(1);
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, static_cast<int>(kShards)) << "they are not of one history";
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(7, 9));
+  ExpectSame(&a(), &b());
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_EQ(a().store->shards().Get(shard)->lineage(), 5u) << shard;
+    EXPECT_EQ(b().store->shards().Get(shard)->lineage(), 5u) << shard;
+  }
+  // From then on they are.
+  End(1);
+  ASSERT_NO_FATAL_FAILURE(PushMany(10, 12));
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, 0);
+  ExpectSame(&a(), &b());
+  const std::vector<uint64_t> held = Content(&a());
+  for (const uint32_t index : {1, 0}) {
+    const auto recovered = EndAndRecover(index);
+    ASSERT_TRUE(recovered.ok()) << recovered.status();
+    EXPECT_EQ(*recovered, held) << "ps " << index;
+  }
+}
+
 TEST_F(ReplicaStorageTest, AFormerOwnerThatComesBackGetsWhatItLacksFromItsSuccessorsLog) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));

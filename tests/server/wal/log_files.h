@@ -26,6 +26,7 @@ inline v1::SegmentHeader LogHeader(uint64_t generation = 1, uint32_t log = 0) {
   header.set_seed(5);
   header.set_server(1);
   header.set_lineage(1);
+  header.set_record_lineages(true);
   header.set_generation(generation);
   header.set_log(log);
   return header;

@@ -127,6 +127,39 @@ TEST_F(UpdateLogTest, AShardKeepsItsLineageInTheLogOfAPsOfAnother) {
   EXPECT_EQ(Missed(copy, 2), std::nullopt) << "the ps went back with it in between";
 }
 
+TEST_F(UpdateLogTest, AnOwnersLineageMayBeRaisedOnTheWay) {
+  v1::LogRecord raised = UpdateOf(1, 3, 1);
+  raised.set_lineage(5);
+  raised.set_previous_lineage(1);
+  v1::LogRecord after = UpdateOf(1, 4, 1);
+  after.set_lineage(5);
+  Write(3, 0, {{UpdateOf(1, 1, 1), UpdateOf(1, 2, 1)}, {raised, after}});
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1)), 4), (Versions{2, 3, 4}));
+  MissedUpdates::Copy copy = CopyAt(raised);
+  copy.lineage = 5;
+  EXPECT_EQ(Missed(copy, 4), (Versions{4}));
+}
+
+TEST_F(UpdateLogTest, LineagesThatCameThroughAProgramThatDoesNotKnowThemDoNotCount) {
+  v1::SegmentHeader header = LogHeader(3);
+  header.clear_record_lineages();
+  ShardLog::Options options;
+  options.segments.dir = dir_;
+  options.segments.header = header;
+  auto opened = ShardLog::Open(std::move(options));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (Version version = 1; version <= 3; ++version) {
+    v1::LogRecord record = UpdateOf(1, version, 1);
+    record.set_lineage(5);
+    (*opened)->Append(record, {}, nullptr, nullptr);
+  }
+  (*opened)->Roll();
+  opened->reset();
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1)), 3), std::nullopt) << "the last segment is being written";
+  Write(4, 0, {{}});
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1)), 3), (Versions{2, 3}));
+}
+
 TEST_F(UpdateLogTest, ALogIsLookedThroughAsFarAsItsCallerWants) {
   Write(3, 1, {{UpdateOf(2, 1, 1)}, {UpdateOf(2, 2, 1)}});
   EXPECT_EQ(Missed(CopyAt(UpdateOf(2, 1, 1)), 2), (Versions{2}));

@@ -140,6 +140,7 @@ absl::StatusOr<Result> Replay(const ReplayOptions& options) {
   store.shards().Adopt(shards);
   Result result;
   LODESTONE_ASSIGN_OR_RETURN(result.report, server::Recover(recovery, &store));
+  store.shards().SetLineages(result.report.lineages);
   for (const ShardId shard : shards) {
     const Version version = store.shards().VersionOf(shard);
     if (version == 0) continue;
