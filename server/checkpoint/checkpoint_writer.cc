@@ -87,12 +87,14 @@ class CheckpointWriter::Attempt {
     manifest_.set_server(writer_.options_.server);
     manifest_.set_created_ms(created_ms);
     manifest_.set_program(kVersion);
+    const uint64_t own_lineage = manifest_.lineage();
     std::set<std::string> needs;
     for (ShardEntry& entry : contents_) {
+      if (entry.lineage() == 0) entry.set_lineage(own_lineage);
+      manifest_.set_lineage(std::max(manifest_.lineage(), entry.lineage()));
       for (const auto& file : entry.files()) {
         if (!file.folder().empty()) needs.insert(file.folder());
       }
-      manifest_.set_lineage(std::max(manifest_.lineage(), entry.lineage()));
       *manifest_.add_contents() = std::move(entry);
     }
     for (const std::string& folder : needs) manifest_.add_needs(folder);

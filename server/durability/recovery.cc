@@ -98,7 +98,7 @@ class RecoveryRun {
   absl::Status ReplayLog(const LogSegments& log);
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that. One that started
   // from nothing is of the lineage of its first record.
-  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage, uint64_t lineage_before);
+  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage);
   // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
   absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
   // Whether a record that belongs is applied in this pass.
@@ -255,7 +255,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
     if (!there) break;
     const uint64_t lineage = reader->LineageOf(record);
-    const absl::StatusOr<bool> belongs = Belongs(record, lineage, reader->LineageBefore(record));
+    const absl::StatusOr<bool> belongs = Belongs(record, lineage);
     if (!belongs.ok()) {
       LODESTONE_RETURN_IF_ERROR(UnlessCopy(record.shard(), belongs.status()));
       continue;
@@ -317,7 +317,7 @@ bool RecoveryRun::BeginAgain() {
   return any;
 }
 
-absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage, uint64_t lineage_before) {
+absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) {
   if (record.version() == 0) return true;
   if (record.shard() >= shards_.size()) {
     return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", shards_.size()));
@@ -327,7 +327,7 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
     history.StartFrom(std::max(history.lineage(), lineage));
     return true;
   }
-  if (history.lineage() == 0 || history.lineage() == lineage_before) history.StartFrom(lineage);
+  if (history.lineage() == 0) history.StartFrom(lineage);
   const uint64_t started_from = history.lineage();
   if (record.version() > options_.until || lineage < started_from) return false;
   if (lineage == started_from) return true;

@@ -147,20 +147,22 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
 absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report, Store* store) {
   std::vector<uint64_t> lineages = report.lineages;
   if (goes_back) {
-    // What becomes of a shard from here on ranks above all that was written of it, by any ps that writes into the
-    // folder.
     LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader all, CheckpointReader::Open(dir_->checkpoint_dir()));
     for (ShardId shard = 0; shard < lineages.size(); ++shard) {
       const std::vector<CheckpointReader::State> states = all.StatesOf(shard);
-      lineages[shard] = std::max(dir_->lineage(), states.empty() ? 0 : states[0].files.lineage);
+      lineages[shard] = states.empty() ? 0 : states[0].files.lineage;
     }
-    uint64_t greatest = dir_->lineage() + 1;
-    for (const ShardId shard : store->shards().adopted()) greatest = std::max(greatest, ++lineages[shard]);
-    dir_->SetLineage(greatest);
   }
-  for (uint64_t& lineage : lineages) {
-    if (lineage == 0) lineage = dir_->lineage();  // Nothing was there of the shard.
+  uint64_t greatest = dir_->lineage();
+  for (const ShardId shard : store->shards().adopted()) {
+    // That of a copy is its owner's.
+    if (store->shards().RoleOf(shard) != ShardRole::kOwns) continue;
+    // What goes back ranks above all that was written of it, by any ps that writes into the folder.
+    if (goes_back) lineages[shard] = std::max(lineages[shard], dir_->lineage()) + 1;
+    if (lineages[shard] == 0) lineages[shard] = dir_->lineage();  // Nothing was there.
   }
+  for (const uint64_t lineage : lineages) greatest = std::max(greatest, lineage);
+  dir_->SetLineage(greatest);
   store->shards().SetLineages(std::move(lineages));
   return absl::OkStatus();
 }

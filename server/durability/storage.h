@@ -54,13 +54,14 @@ class Storage {
   // What the logs keep on the disk; null before Recover, and where there is no log. Lives as long as this. Any thread.
   UpdateLog* updates() const { return open_updates_.load(std::memory_order_acquire); }
 
+  // Whether the shards that it owns go back to checkpoint.load in this life: they have not in one before. It is to
+  // bring back no copies of others' then: these may not go back, and files of an older history would rank above theirs.
+  // REQUIRES: before Recover.
+  bool GoesBack() const;
   // Brings back the shards as they were, however the life before ended, and serves them; and of `copies`, shards of
   // others that nobody serves, what is on the disk, as followed ones. DATA_LOSS, naming file and
   // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
   absl::Status Recover(Store* store, const std::vector<ShardId>& shards, const std::vector<ShardId>& copies = {});
-
-  // Before Recover: whether it goes on from a log. Not if the shards go back to checkpoint.load.
-  bool ContinuesLog() const { return dir_->has_log() && !GoesBack(); }
 
   // Has the disk know that the logs may hold updates of shards that another ps owns, before they do. UNAVAILABLE before
   // the ps is back; the errors of files. Any thread.
@@ -97,8 +98,6 @@ class Storage {
   Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir,
           FileCalls calls);
 
-  // Whether the shards go back to checkpoint.load in this life: they have not in one before.
-  bool GoesBack() const;
   RecoveryOptions OptionsOfRecovery();
   // Begins this life's generation and, if it goes back, lineages, on the disk too.
   absl::Status BeginLife(const RecoveryReport& report, Store* store);

@@ -59,12 +59,8 @@ absl::StatusOr<std::vector<v1::ShardPosition>> Bootstrap::SendUpdates() {
     if (position.lineage() == 0) position.set_lineage(start_.lineage());
     LODESTONE_ASSIGN_OR_RETURN(const bool resumed, sources_.replicator->Resume(stream_, position));
     if (resumed) continue;
-    bool one_history = false;
-    sources_.store->shards().Run(position.shard(), [&](Shard* owned) {
-      one_history = position.lineage() == owned->lineage();
-      // What the follower has of another way that the shard went must not rank above what it gets.
-      if (owned->lineage() != 0 && position.lineage() > owned->lineage()) owned->RaiseLineage(position.lineage() + 1);
-    });
+    // What a copy of an earlier lineage has is not what its owner went back to.
+    const bool one_history = position.lineage() >= sources_.store->shards().Get(position.shard())->lineage();
     (one_history && position.mark() != 0 ? lacking : rest).push_back(position);
   }
   if (lacking.empty()) return rest;

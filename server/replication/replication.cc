@@ -102,13 +102,13 @@ void Replication::Prepare(const ShardMap& map) {
   map_ = map;
 }
 
-std::vector<ShardId> Replication::CopiesToBringBack(const ShardMap& map, bool continues_log) const {
+std::vector<ShardId> Replication::CopiesToBringBack(const ShardMap& map, bool has_log) const {
   std::vector<ShardId> copies;
   for (ShardId shard = 0; shard < shards_; ++shard) {
     const uint32_t owner = map.OwnerOf(shard);
     if (owner == server_) continue;
     const bool unserved = map.Lost(shard) || map.Away(owner);
-    if (unserved || (continues_log && map.IsFollowedBy(shard, server_))) copies.push_back(shard);
+    if (unserved || (has_log && map.IsFollowedBy(shard, server_))) copies.push_back(shard);
   }
   return copies;
 }

@@ -60,9 +60,9 @@ class Replication {
   // The shards that this ps is to bring back and own, before it does.
   void Prepare(const ShardMap& map);
   // The shards of others of which a copy on the disk of this ps is to be brought back by `map`. Those that nobody
-  // serves, since their owner is away or has lost them: that copy may be the newest that there is. And those that
-  // this ps follows, if it goes on from a log: what it goes back to is not what their owner has.
-  std::vector<ShardId> CopiesToBringBack(const ShardMap& map, bool continues_log) const;
+  // serves, since their owner is away or has lost them: that copy may be the newest that there is. And, with a log,
+  // those that this ps follows: it goes on from there.
+  std::vector<ShardId> CopiesToBringBack(const ShardMap& map, bool has_log) const;
   // The shards of others that are whole here, and hold something.
   std::vector<v1::ShardCopy> Copies() const;
   // It has, and serves them: from now on the newest map that SetMap was given is followed.

@@ -157,17 +157,6 @@ void Shard::Prefetch(std::span<const PartView> parts) const {
   }
 }
 
-void Shard::SetLineage(uint64_t lineage) {
-  lineage_.store(lineage, std::memory_order_relaxed);
-  raised_from_.reset();
-}
-
-void Shard::RaiseLineage(uint64_t lineage) {
-  LODESTONE_CHECK(lineage > this->lineage());
-  if (!raised_from_.has_value()) raised_from_ = this->lineage();
-  lineage_.store(lineage, std::memory_order_relaxed);
-}
-
 void Shard::BeginTerm(uint64_t term) {
   LODESTONE_CHECK(term > term_.load() && version() > 0);
   former_term_ = {term_.load(), version() - 1};

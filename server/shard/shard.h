@@ -75,14 +75,13 @@ class Shard {
   // The term of the update that made it (RouteResponse.terms); 0 before any. Thread-safe.
   uint64_t term() const { return term_.load(std::memory_order_relaxed); }
 
-  // Grows whenever the shard goes back to a checkpoint (LogRecord.lineage); 0: unknown. It moves with the shard, so
-  // that states and updates of any two ps can be ranked by lineage, term and version. Thread-safe.
+  // The rank of what is here of the shard among all states and updates of it, before term and version: its lineage. It
+  // grows when the shard goes back to a checkpoint, never falls on a disk, and moves with the shard: a follower's is at
+  // least its owner's. 0: unknown. Thread-safe.
   uint64_t lineage() const { return lineage_.load(std::memory_order_relaxed); }
-  void SetLineage(uint64_t lineage);
-  // The shard is to rank above what another ps has of it, which went back when this one did not.
-  void RaiseLineage(uint64_t lineage);
-  // The lineage of the newest update, if that is another: the next one tells.
-  std::optional<uint64_t> TakeRaisedFrom() { return std::exchange(raised_from_, std::nullopt); }
+  void RaiseLineage(uint64_t lineage) {
+    if (lineage > this->lineage()) lineage_.store(lineage, std::memory_order_relaxed);
+  }
 
   // The newest update, which made version(), was the first of `term`. REQUIRES: term > term().
   void BeginTerm(uint64_t term);
@@ -219,7 +218,6 @@ class Shard {
   ShardRestore restore_{&contents_};
   ShardRollback rollback_{&contents_};
   ShardSteps steps_{&contents_};
-  std::optional<uint64_t> raised_from_;
   // The term before term(), and the last version in it; nothing is known of those before.
   std::optional<std::pair<uint64_t, Version>> former_term_;
 };

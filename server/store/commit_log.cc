@@ -51,14 +51,12 @@ void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record>
   if (records.empty()) return;  // A term begins with a record that tells the one before.
   const uint64_t former = shard->term();
   const uint64_t term = std::max(former, shards_->OwnTermOf(shard->id()));
-  const std::optional<uint64_t> raised_from = shard->TakeRaisedFrom();
   for (ShardLog::Record& record : records) {
     record.message.set_shard(shard->id());
     record.message.set_version(shard->version());
     record.message.set_now_ms(now_ms);
     record.message.set_term(term);
     record.message.set_lineage(shard->lineage());
-    if (raised_from.has_value()) record.message.set_previous_lineage(*raised_from);
     if (term != former) record.message.set_previous_term(former);
   }
   if (term != former) shard->BeginTerm(term);

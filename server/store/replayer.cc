@@ -122,12 +122,8 @@ absl::StatusOr<bool> Replayer::ReplayUpdate(const v1::LogRecord& record, ByteVie
     shards_->Run(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });
     LODESTONE_RETURN_IF_ERROR(status);
   }
-  const Shard& here = *shards_->Get(record.shard());
-  if (whole && (record.term() > here.term() || record.lineage() > here.lineage())) {
-    shards_->Run(record.shard(), [&](Shard* shard) {
-      if (record.term() > shard->term()) shard->BeginTerm(record.term());
-      if (record.lineage() > shard->lineage()) shard->SetLineage(record.lineage());
-    });
+  if (whole && record.term() > shards_->Get(record.shard())->term()) {
+    shards_->Run(record.shard(), [&](Shard* shard) { shard->BeginTerm(record.term()); });
   }
   return whole;
 }
@@ -215,7 +211,7 @@ void Replayer::ClearState(ShardId shard, uint64_t lineage) {
   shards_->Run(shard, [&](Shard* followed) {
     shards_->BeginState(shard);
     followed->Reset(time_->NowMs());
-    if (lineage != 0) followed->SetLineage(lineage);
+    followed->RaiseLineage(lineage);
   });
 }
 
@@ -273,14 +269,9 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   ShardLog* const log = log_->LogOf(shards_->ExecutorOf(record.shard()));
   if (log == nullptr) return absl::OkStatus();
   const ByteView pieces[] = {payload.bytes()};
-  const uint64_t lineage = shards_->Get(record.shard())->lineage();
-  if (record.lineage() >= lineage) {
-    log->Append(record, pieces, std::make_shared<Payload>(payload), nullptr);
-  } else {  // Its owner does not know it, or has none.
-    v1::LogRecord own = record;
-    own.set_lineage(lineage);
-    log->Append(own, pieces, std::make_shared<Payload>(payload), nullptr);
-  }
+  v1::LogRecord own = record;
+  own.set_lineage(shards_->Get(record.shard())->lineage());
+  log->Append(own, pieces, std::make_shared<Payload>(payload), nullptr);
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ class Replayer {
   // Holds a shard no more, and frees what it held. REQUIRES: it is not owned, and nothing follows it any more.
   void Unfollow(ShardId shard);
   // A followed shard forgets all that it holds, and gets a state, record by record (shard_restore.h); then it is held,
-  // at this version and term. `lineage`: that of its owner's from here on (0: unknown, it keeps its own).
+  // at this version and term. `lineage`: its owner's (0: unknown).
   void ClearState(ShardId shard, uint64_t lineage = 0);
   absl::Status RestoreRecord(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
   absl::Status FinishState(ShardId shard, Version version, uint64_t term);

@@ -44,12 +44,12 @@ void ShardSet::Make(ShardId shard) {
   if (shards_[shard] != nullptr) return;
   shards_[shard] = std::make_unique<Shard>(shard);
   executor_of_[shard] = made_++ % executors_.size();
-  if (!lineages_.empty()) shards_[shard]->SetLineage(lineages_[shard]);
+  if (!lineages_.empty()) shards_[shard]->RaiseLineage(lineages_[shard]);
 }
 
 void ShardSet::SetLineages(std::vector<uint64_t> lineages) {
   for (const ShardId shard : adopted()) {
-    Run(shard, [&](Shard* made) { made->SetLineage(lineages[shard]); });
+    Run(shard, [&](Shard* made) { made->RaiseLineage(lineages[shard]); });
   }
   MutexLock lock(&mu_);
   lineages_ = std::move(lineages);

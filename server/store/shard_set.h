@@ -41,7 +41,7 @@ class ShardSet {
   void Adopt(const std::vector<ShardId>& shards);
   // Makes a shard without tables and without a role, unless it is here.
   void Make(ShardId shard);
-  // The lineages of all shards, by id, also of those that are made later. Before the gate opens.
+  // The least lineages of all shards, by id, also of those that are made later. Before the gate opens.
   void SetLineages(std::vector<uint64_t> lineages);
 
   // The shards that are here in any role, ascending; of them, those whose contents count: owned, or followed and

@@ -52,12 +52,9 @@ class LogReader {
 
   // The next record; false at the end. The payload is valid until the next call. DATA_LOSS if it is damaged.
   absl::StatusOr<bool> Next(v1::LogRecord* record, ByteView* payload);
-  // The lineage of a record that was read: its own, or that of the log. And that of the update before it.
+  // The lineage of a record that was read: its own, or that of the log.
   uint64_t LineageOf(const v1::LogRecord& record) const {
     return header_.record_lineages() && record.lineage() != 0 ? record.lineage() : header_.lineage();
-  }
-  uint64_t LineageBefore(const v1::LogRecord& record) const {
-    return header_.record_lineages() && record.has_previous_lineage() ? record.previous_lineage() : LineageOf(record);
   }
   // Where the last record lies, for messages; and its segment. REQUIRES for that: there was one.
   std::string place() const;

@@ -110,7 +110,7 @@ absl::Status MissedUpdates::LookInSegment(const SegmentId& segment, std::map<Sha
     const auto [run, fresh] = runs.try_emplace(record.shard(), Run{.first = step});
     if (!fresh && !step.Follows(run->second.last)) run->second = {.first = step, .all = false};
     run->second.last = step;
-    run->second.found |= Made(step, record, one->second.copy);
+    run->second.found |= Made(record, one->second.copy);
   }
   for (const auto& [shard, run] : runs) {
     Sought& one = sought->at(shard);
@@ -176,7 +176,7 @@ absl::Status MissedUpdates::ReadLog(const LogSegments& log, const Visitor& visit
 absl::StatusOr<bool> MissedUpdates::Take(const Step& step, const v1::LogRecord& record, const ByteView& payload,
                                          Version upto, const Visitor& visit, Progress* copy) {
   if (!copy->begun) {
-    copy->begun = Made(step, record, copy->start);
+    copy->begun = Made(record, copy->start);
     copy->lineage = step.lineage;
     copy->term = step.term;
     return true;

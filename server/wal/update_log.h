@@ -71,11 +71,9 @@ class UpdateLog {
 // Not thread-safe. The log must outlive it, and be held.
 class MissedUpdates {
  public:
-  // A copy: the shard, of a lineage, at a version, by the term that it is of there and the mark of the update that made
-  // it.
+  // A copy: the shard at a version, by the term that it is of there and the mark of the update that made it.
   struct Copy {
     ShardId shard = 0;
-    uint64_t lineage = 0;
     uint64_t term = 0;
     MarkedVersion at;
   };
@@ -103,13 +101,13 @@ class MissedUpdates {
     Version version = 0;
     uint64_t lineage = 0;
     uint64_t term = 0;
-    uint64_t lineage_before = 0;
     uint64_t term_before = 0;
 
     // Whether it is the update after `before`, or a further piece of that.
     bool Follows(const Step& before) const {
-      if (version == before.version) return lineage == before.lineage && term == before.term;
-      return version == before.version + 1 && lineage_before == before.lineage && term_before == before.term;
+      if (lineage != before.lineage) return false;
+      return version == before.version ? term == before.term
+                                       : version == before.version + 1 && term_before == before.term;
     }
   };
   struct Progress {
@@ -138,12 +136,11 @@ class MissedUpdates {
     return {.version = record.version(),
             .lineage = reader.LineageOf(record),
             .term = record.term(),
-            .lineage_before = reader.LineageBefore(record),
             .term_before = TermBefore(record)};
   }
   // Whether it made what the copy is.
-  static bool Made(const Step& step, const v1::LogRecord& record, const Copy& copy) {
-    return step.lineage == copy.lineage && step.version == copy.at.version && MarkOf(record) == copy.at.mark;
+  static bool Made(const v1::LogRecord& record, const Copy& copy) {
+    return record.version() == copy.at.version && MarkOf(record) == copy.at.mark;
   }
   absl::StatusOr<std::unique_ptr<LogReader>> Open(const LogSegments& log) const;
   // The logs, the oldest generation first, without the segments that are being written.

@@ -2,6 +2,7 @@
 // killed during a move.
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -160,7 +161,6 @@ TEST_F(MovesTest, AShardThatMovedToAPsThatCameAfterTheOthersHadGoneBackComesBack
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
-// It had what it followed of a later lineage than its owner then.
 TEST_F(MovesTest, WhatAPsThatHasGoneBackAloneTakesOverComesBackWhole) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000", "checkpoint.every_ms=500"},
                                        /*own_disks=*/true, /*replicas=*/2));
@@ -175,8 +175,10 @@ TEST_F(MovesTest, WhatAPsThatHasGoneBackAloneTakesOverComesBackWhole) {
   ASSERT_NO_FATAL_FAILURE(StartPushing());
   ASSERT_TRUE(AwaitPushes(100));
   ASSERT_TRUE(Await([this] { return StatusOf(0).cluster().shards_in_sync() == kShards; }));
-  ASSERT_TRUE(Drain(0).ok());
-  ASSERT_TRUE(Await([this] { return OwnedBy(1) == kShards; }));
+  std::vector<uint32_t> all(kShards);
+  std::iota(all.begin(), all.end(), 0);
+  ASSERT_TRUE(Move(all, 1).ok());
+  ASSERT_TRUE(Await([this] { return OwnedBy(1) == kShards && NothingIsToMove(); }));
   ASSERT_TRUE(AwaitPushes(100));
   cluster_->Kill(1);
   ASSERT_TRUE(cluster_->Start(1).ok());

@@ -248,7 +248,7 @@ void Ps::Begin(const ShardMap& map) {
   if (replication_ != nullptr) {
     replication_->Prepare(map);
     const bool shared = config_.cluster().replicas() > 1 || storage_->dir().has_followed();
-    if (shared) copies = replication_->CopiesToBringBack(map, storage_->ContinuesLog());
+    if (shared) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
   }
   const absl::Status status = storage_->Recover(&store_, map.ShardsOf(index), copies);
   if (!process_->alive) return;

@@ -134,7 +134,7 @@ TEST_F(CheckpointReaderTest, AShardThatMovedKeepsItsLineageInTheCheckpointsOfAPs
   Write(&source, "source");
   FakePs target(0, 1, 1, specs_);
   target.Run(1, 30);
-  target.shards.at(0)->SetLineage(3);
+  target.shards.at(0)->RaiseLineage(3);
   target.lineage = 2;
   Write(&target, "target");
   const CheckpointReader reader = Open(dir_);

@@ -95,8 +95,8 @@ class Node {
     const ShardMap map = coordinator_->map();
     replication->Prepare(map);
     if (storage != nullptr) {
-      const absl::Status recovered = storage->Recover(store.get(), map.ShardsOf(index_),
-                                                      replication->CopiesToBringBack(map, storage->ContinuesLog()));
+      const absl::Status recovered =
+          storage->Recover(store.get(), map.ShardsOf(index_), replication->CopiesToBringBack(map, /*has_log=*/true));
       ASSERT_TRUE(recovered.ok()) << recovered;
     } else {
       store->OwnShards(map.ShardsOf(index_));

@@ -427,39 +427,65 @@ TEST_F(ReplicaStorageTest, AnOwnersNewLifeKnowsWhatItsFollowersHaveFromItsLog) {
   ExpectSame(&a(), &b());
 }
 
-TEST_F(ReplicaStorageTest, WhatAFollowersDiskHasOfALaterLineageDoesNotOutrankItsOwner) {
+TEST_F(ReplicaStorageTest, WhatAFollowersDiskHasOfALaterLineageDoesNotOutrankWhatItGetsFromItsOwner) {
   own_folders_ = true;
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   // As a ps leaves it that went back without its owner.
   for (ShardId shard = 0; shard < kShards; ++shard) {
-    b().store->shards().Run(shard, [](Shard* followed) { followed->SetLineage(4); });
+    b().store->shards().Run(shard, [](Shard* followed) { followed->RaiseLineage(4); });
   }
   Checkpoint(&b());
   End(1);
+  // It gets the states: the log does not reach back.
   ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  for (int i = 0; i < 3; ++i) {
+    Checkpoint(&a());
+    ASSERT_NO_FATAL_FAILURE(PushMany(7 + i, 7 + i));
+  }
   ASSERT_NO_FATAL_FAILURE(Restart(1));
   ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
-  EXPECT_EQ(b().states_taken, static_cast<int>(kShards)) << "they are not of one history";
+  EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
   Checkpoint(&b());
-  ASSERT_NO_FATAL_FAILURE(PushMany(7, 9));
-  ExpectSame(&a(), &b());
-  for (ShardId shard = 0; shard < kShards; ++shard) {
-    EXPECT_EQ(a().store->shards().Get(shard)->lineage(), 5u) << shard;
-    EXPECT_EQ(b().store->shards().Get(shard)->lineage(), 5u) << shard;
-  }
-  // From then on they are.
-  End(1);
   ASSERT_NO_FATAL_FAILURE(PushMany(10, 12));
+  ExpectSame(&a(), &b());
+  // And then the log.
+  End(1);
+  ASSERT_NO_FATAL_FAILURE(PushMany(13, 15));
   ASSERT_NO_FATAL_FAILURE(Restart(1));
   ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
   EXPECT_EQ(b().states_taken, 0);
   ExpectSame(&a(), &b());
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_EQ(a().store->shards().Get(shard)->lineage(), 1u) << shard;
+    EXPECT_EQ(b().store->shards().Get(shard)->lineage(), 4u) << shard;
+  }
   const std::vector<uint64_t> held = Content(&a());
   for (const uint32_t index : {1, 0}) {
     const auto recovered = EndAndRecover(index);
     ASSERT_TRUE(recovered.ok()) << recovered.status();
     EXPECT_EQ(*recovered, held) << "ps " << index;
   }
+}
+
+TEST_F(ReplicaStorageTest, AFollowerOfAnEarlierLineageGetsTheStatesAndTheirLineage) {
+  own_folders_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  End(1);
+  // As if its owner had gone back to where both are.
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    a().store->shards().Run(shard, [](Shard* owned) { owned->RaiseLineage(2); });
+  }
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ExpectSame(&a(), &b());
+  const std::vector<uint64_t> held = Content(&b());
+  const auto recovered = EndAndRecover(1);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
 }
 
 TEST_F(ReplicaStorageTest, AFormerOwnerThatComesBackGetsWhatItLacksFromItsSuccessorsLog) {
