@@ -269,9 +269,10 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   ShardLog* const log = log_->LogOf(shards_->ExecutorOf(record.shard()));
   if (log == nullptr) return absl::OkStatus();
   const ByteView pieces[] = {payload.bytes()};
-  v1::LogRecord own = record;
-  own.set_lineage(shards_->Get(record.shard())->lineage());
-  log->Append(own, pieces, std::make_shared<Payload>(payload), nullptr);
+  const uint64_t lineage = shards_->Get(record.shard())->lineage();
+  std::optional<v1::LogRecord> relabelled;
+  if (record.lineage() != lineage) relabelled.emplace(record).set_lineage(lineage);
+  log->Append(relabelled.has_value() ? *relabelled : record, pieces, std::make_shared<Payload>(payload), nullptr);
   return absl::OkStatus();
 }
 
