@@ -327,12 +327,13 @@ TEST_F(ReplicatorTest, ACopyIsKnownByTheUpdateThatMadeItAndNotByItsVersionAlone)
   ASSERT_TRUE(other.ReadUntil(v1::FollowItem::kStateEnds)) << "it is of another history";
   other.Leave().IgnoreError();
   start.mutable_follows(0)->set_mark(mark);
-  start.set_lineage(2);
+  store_->shards().Run(0, [](Shard* owned) { owned->RaiseLineage(2); });
+  start.set_lineage(1);
   RawFollower older(address_);
   older.Start(start);
-  ASSERT_TRUE(older.ReadUntil(v1::FollowItem::kStateEnds)) << "it went back to a checkpoint, and its owner did not";
+  ASSERT_TRUE(older.ReadUntil(v1::FollowItem::kStateEnds)) << "its owner went back to a checkpoint, and it did not";
   older.Leave().IgnoreError();
-  start.clear_lineage();
+  start.mutable_follows(0)->set_lineage(2);
   RawFollower raw(address_);
   raw.Start(start);
   ASSERT_TRUE(raw.ReadUntil(v1::FollowItem::kCaughtUp));
