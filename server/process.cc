@@ -309,7 +309,7 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
     std::vector<ShardId> copies;
     // Without replicas, of shards that were about to move here.
     const bool shared = config_.cluster().replicas() > 1 || storage_->dir().has_followed();
-    if (replication_ != nullptr && shared && !storage_->GoesBack())
+    if (replication_ != nullptr && shared && !storage_->dir().goes_back())
       copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards, copies));
   } else {

@@ -110,9 +110,15 @@ v1::ServerData DataDir::data() const {
   v1::ServerData data;
   data.set_served(served_);
   data.set_shared(state_.followed());
-  if (whole_.has_value()) data.set_whole(*whole_);
+  // What goes back does not have what others' followers have.
+  if (whole_.has_value() && !goes_back()) data.set_whole(*whole_);
   data.set_folder(path_.empty() ? StableHash(checkpoint_dir_) | 1 : state_.folder());
   return data;
+}
+
+bool DataDir::goes_back() const {
+  const std::string& load = config_.checkpoint().load();
+  return !load.empty() && load != state_.loaded();
 }
 
 void DataDir::SetBegun() {

@@ -57,8 +57,10 @@ class DataDir {
   // it followed.
   uint32_t servers() const { return state_.servers(); }
   bool has_followed() const { return state_.followed(); }
-  // The checkpoint of checkpoint.load that the shards went back to in a former life.
-  const std::string& loaded() const { return state_.loaded(); }
+  // Whether the shards that this ps owns go back to checkpoint.load in this life, until SetLoaded: they have not in one
+  // before. It is to bring back no copies of others' then: these need not go back, and files of this ps would rank
+  // above theirs.
+  bool goes_back() const;
 
   // In memory alone, until SaveState.
   void SetLineage(uint64_t lineage) { state_.set_lineage(lineage); }

@@ -79,6 +79,7 @@ class RecoveryRun {
   struct ShardState {
     ShardHistory history;
     bool replays = false;                     // In this pass over the logs.
+    uint64_t lineage = 0;                     // The greatest that was found.
     MarkedVersion newest;                     // In the logs, of its history.
     std::optional<uint64_t> base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: another ps.
   };
@@ -140,7 +141,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
     if (states.empty()) continue;
     if (states[0].files.version > options_.until) shards_[shard].history.LeaveOutNewest(states[0].files.term);
     saved_.Note(shard, {states[0].files.lineage, states[0].files.term, states[0].files.version});
-    if (!adopted_[shard]) shards_[shard].history.StartFrom(states[0].files.lineage);
+    shards_[shard].lineage = states[0].files.lineage;
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables,
                              reader_->Tables(store_->shards().adopted(), options_.until));
@@ -322,11 +323,10 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
   if (record.shard() >= shards_.size()) {
     return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", shards_.size()));
   }
-  ShardHistory& history = shards_[record.shard()].history;
-  if (!adopted_[record.shard()]) {
-    history.StartFrom(std::max(history.lineage(), lineage));
-    return true;
-  }
+  ShardState& state = shards_[record.shard()];
+  state.lineage = std::max(state.lineage, lineage);
+  if (!adopted_[record.shard()]) return true;
+  ShardHistory& history = state.history;
   if (history.lineage() == 0) history.StartFrom(lineage);
   const uint64_t started_from = history.lineage();
   if (record.version() > options_.until || lineage < started_from) return false;
@@ -372,7 +372,8 @@ void RecoveryRun::NoteBases() {
   }
   for (const ShardState& state : shards_) {
     report_.newest.push_back(state.newest);
-    report_.lineages.push_back(state.history.lineage());
+    report_.lineages.push_back(state.lineage);
+    report_.newest_damaged |= state.history.lineage() != 0 && state.history.lineage() < state.lineage;
   }
   // Without shards too: what is followed from now on has its log in this start's.
   report_.base_generation = oldest.value_or(0);

@@ -51,13 +51,12 @@ struct RecoveryReport {
   uint64_t shards_from_checkpoints = 0;
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
   std::vector<MarkedVersion> newest;   // By shard: the update that made its version, if the log has that.
-  // By shard: the lineage of what it was brought back to; of a shard that is not adopted, the greatest. 0: nothing was
-  // found of it.
-  std::vector<uint64_t> lineages;
-  uint64_t records = 0;            // Of logs, applied.
-  uint64_t record_bytes = 0;       // Their payloads'.
-  bool cut_damage = false;         // The log was damaged, and what followed was left out (cut_damaged_log).
-  std::vector<std::string> notes;  // What a user should know: tails that were cut, files that were passed over.
+  std::vector<uint64_t> lineages;      // By shard: the greatest in what was found of it; 0: nothing was.
+  bool newest_damaged = false;         // What is brought back of a shard is of a lesser one: the rest was damaged.
+  uint64_t records = 0;                // Of logs, applied.
+  uint64_t record_bytes = 0;           // Their payloads'.
+  bool cut_damage = false;             // The log was damaged, and what followed was left out (cut_damaged_log).
+  std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
 };
 
 // Brings back the adopted shards of `store`, which have no tables yet. DATA_LOSS, naming file and offset or the shard,

@@ -55,13 +55,8 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const v1::Config& config,
   return std::unique_ptr<Storage>(new Storage(config, time, events, std::move(dir), std::move(calls)));
 }
 
-bool Storage::GoesBack() const {
-  const std::string& load = config_.checkpoint().load();
-  return !load.empty() && load != dir_->loaded();
-}
-
 RecoveryOptions Storage::OptionsOfRecovery() {
-  const bool goes_back = GoesBack();
+  const bool goes_back = dir_->goes_back();
   RecoveryOptions options;
   options.cluster = dir_->Header();
   options.log_dir = dir_->log_dir();
@@ -87,7 +82,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
   store->shards().Adopt(all);
   for (const ShardId shard : copies) store->shards().SetRole(shard, ShardRole::kFollows);
   const std::string& load = config_.checkpoint().load();
-  const bool goes_back = GoesBack();
+  const bool goes_back = dir_->goes_back();
   if (!load.empty() && !goes_back) {
     LODESTONE_LOG(INFO, "storage", "checkpoint={} was loaded before; goes on from the newest state", load);
   }
@@ -123,7 +118,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
 
 absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   const std::string& load = config_.checkpoint().load();
-  const bool goes_back = GoesBack();
+  const bool goes_back = dir_->goes_back();
   const uint64_t generation = std::max(dir_->generation(), report.generation);
   // What goes back has not looked at the logs.
   if (!goes_back) dir_->SetSealed(generation);
@@ -133,15 +128,17 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   // once the first one of the new lineages is written: until then, a crash goes back again.
   if (goes_back) dir_->SetLoaded(load);
   LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
-  if ((goes_back && dir_->has_log()) || report.cut_damage) {
+  if ((dir_->has_log() && (goes_back || report.newest_damaged)) || report.cut_damage) {
     SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
-                      : std::string("a checkpoint in place of the damaged log"));
+                      : std::string("a checkpoint in place of what is damaged"));
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
   }
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
   dir_->SetServers();
   dir_->SetBegun();
-  return dir_->SaveState();
+  LODESTONE_RETURN_IF_ERROR(dir_->SaveState());
+  if (goes_back && dir_->has_log()) return dir_->RemoveLogsBefore(dir_->generation());  // Of what it left.
+  return absl::OkStatus();
 }
 
 absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report, Store* store) {

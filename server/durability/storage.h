@@ -54,10 +54,6 @@ class Storage {
   // What the logs keep on the disk; null before Recover, and where there is no log. Lives as long as this. Any thread.
   UpdateLog* updates() const { return open_updates_.load(std::memory_order_acquire); }
 
-  // Whether the shards that it owns go back to checkpoint.load in this life: they have not in one before. It is to
-  // bring back no copies of others' then: these may not go back, and files of an older history would rank above theirs.
-  // REQUIRES: before Recover.
-  bool GoesBack() const;
   // Brings back the shards as they were, however the life before ended, and serves them; and of `copies`, shards of
   // others that nobody serves, what is on the disk, as followed ones. DATA_LOSS, naming file and
   // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.

@@ -115,7 +115,8 @@ absl::Status CatchUp::Send(const std::vector<v1::ShardPosition>& positions, cons
     std::vector<MissedUpdates::Copy> copies;
     for (const v1::ShardPosition& position : positions) {
       if (missed_->Has(position.shard())) continue;
-      copies.push_back({position.shard(), position.term(), {position.version(), position.mark()}});
+      const uint64_t lineage = sources_.store->shards().Get(position.shard())->lineage();
+      copies.push_back({position.shard(), lineage, position.term(), {position.version(), position.mark()}});
     }
     LODESTONE_RETURN_IF_ERROR(missed_->Find(copies, upto));
     Versions of_found = upto;

@@ -115,7 +115,8 @@ absl::Status MissedUpdates::LookInSegment(const SegmentId& segment, std::map<Sha
   for (const auto& [shard, run] : runs) {
     Sought& one = sought->at(shard);
     one.in_log = segment.log;
-    const bool leads = one.first.has_value() ? one.first->Follows(run.last) : run.last.version >= one.upto;
+    const bool leads = one.first.has_value() ? one.first->Follows(run.last)
+                                             : run.last.lineage == one.copy.lineage && run.last.version >= one.upto;
     if (leads && run.found) {
       one.found = segment;
     } else if (!leads || !run.all || run.first.version <= one.copy.at.version) {

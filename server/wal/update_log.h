@@ -71,9 +71,11 @@ class UpdateLog {
 // Not thread-safe. The log must outlive it, and be held.
 class MissedUpdates {
  public:
-  // A copy: the shard at a version, by the term that it is of there and the mark of the update that made it.
+  // A copy: the shard, whose owner's lineage that is, at a version, by the term that it is of there and the mark of the
+  // update that made it.
   struct Copy {
     ShardId shard = 0;
+    uint64_t lineage = 0;
     uint64_t term = 0;
     MarkedVersion at;
   };

@@ -161,6 +161,38 @@ TEST_F(MovesTest, AShardThatMovedToAPsThatCameAfterTheOthersHadGoneBackComesBack
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
+TEST_F(MovesTest, AClusterOfTwoCopiesThatHasGoneBackLosesNothingAfterThat) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster(/*servers=*/2,
+                   {"coordinator.lease_ms=2000", "checkpoint.every_ms=500",
+                    absl::StrCat("checkpoint.dir=", getenv("TEST_TMPDIR"), "/all_gone_back")},
+                   /*own_disks=*/true, /*replicas=*/2));
+  const auto in_sync = [this] { return StatusOf(0).cluster().shards_in_sync() == kShards; };
+  const auto restart_all = [this] {
+    for (uint32_t server = 0; server < 2; ++server) cluster_->Kill(server);
+    for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(cluster_->Start(server).ok());
+    ASSERT_TRUE(Await([this] { return cluster_->Serves(0) && cluster_->Serves(1); }));
+  };
+  ASSERT_NO_FATAL_FAILURE(Connect({DenseOnes(), RowOnes()}));
+  ASSERT_TRUE(Await(in_sync));
+  for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(WriteCheckpoint(server, "empty").ok());
+  client_.reset();
+  cluster_->AddSet("checkpoint.load=empty");
+  ASSERT_NO_FATAL_FAILURE(restart_all());
+  ASSERT_NO_FATAL_FAILURE(StartPushing());
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(Await(in_sync));
+  ASSERT_NO_FATAL_FAILURE(restart_all());
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(Await(in_sync));
+  cluster_->Kill(1);
+  ASSERT_TRUE(AwaitPushes(100)) << "ps 0 has copies of all";
+  ASSERT_TRUE(cluster_->Start(1).ok());
+  ASSERT_TRUE(Await(in_sync));
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
 TEST_F(MovesTest, WhatAPsThatHasGoneBackAloneTakesOverComesBackWhole) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000", "checkpoint.every_ms=500"},
                                        /*own_disks=*/true, /*replicas=*/2));

@@ -52,6 +52,21 @@ TEST_F(DataDirTest, AFolderOfAPsThatWasKilledIsWholeAsLongAsTheMachineHasNotGone
   EXPECT_EQ(Whole(cut), true) << "it goes on from what it had";
 }
 
+// The coordinator would make it the owner of what it followed, and it brings none of that back.
+TEST_F(DataDirTest, AFolderThatGoesBackToACheckpointSaysNothing) {
+  v1::Config killed;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("first").ok());
+    killed = Killed();
+  }
+  killed.mutable_checkpoint()->set_load("first");
+  EXPECT_EQ(Whole(killed), std::nullopt);
+  { const Ps ps = StartWell(killed); }
+  EXPECT_EQ(Whole(killed), true) << "it has gone there";
+}
+
 TEST_F(DataDirTest, AFolderOfAPsThatEndedInGoodOrderIsWholeWhateverTheMachineDidSince) {
   {
     const Ps ps = StartWell(config_);

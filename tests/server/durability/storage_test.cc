@@ -340,6 +340,43 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+// What could not be read may be read again later.
+TEST_P(StorageLifeTest, WhatIsPushedWhileTheNewestLineagesCheckpointIsDamagedIsThereOnceItIsWholeAgain) {
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+    ASSERT_TRUE(ps.storage->Checkpoint("first").ok());
+    config_ = Killed();
+  }
+  config_.mutable_checkpoint()->set_load("first");
+  {
+    const Ps ps = StartWell(config_);
+    config_ = Killed();
+  }
+  std::map<fs::path, std::string> files;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(config_.server().data_dir()) / "checkpoints" / "auto-ps0-000001")) {
+    if (entry.path().extension() == ".manifest") continue;
+    std::ifstream stream(entry.path(), std::ios::binary);
+    files[entry.path().filename()] = {std::istreambuf_iterator<char>(stream), {}};
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  }
+  ASSERT_FALSE(files.empty());
+  std::map<ShardId, uint64_t> content;
+  {
+    const Ps ps = StartWell(config_);
+    PushMany(ps, 3, 4);
+    content = Content(ps);
+    config_ = Killed();
+  }
+  for (const auto& [name, bytes] : files) {
+    std::ofstream(fs::path(config_.server().data_dir()) / "checkpoints" / "auto-ps0-000001" / name, std::ios::binary)
+        << bytes;
+  }
+  EXPECT_EQ(Content(StartWell(config_)), content);
+}
+
 // The folder of checkpoints is one for all ps. What this one wrote after it had seen a later lineage there was not
 // taken for its own by its next life.
 TEST_P(StorageLifeTest, ThatAnotherPsHasGoneBackDoesNotDisturbTheLogOfThisOne) {

@@ -42,8 +42,8 @@ class UpdateLogTest : public ::testing::Test {
       (*opened)->Roll();
     }
   }
-  static MissedUpdates::Copy CopyAt(const v1::LogRecord& record) {
-    return {record.shard(), record.term(), {record.version(), MarkOf(record)}};
+  static MissedUpdates::Copy CopyAt(const v1::LogRecord& record, uint64_t lineage = 1) {
+    return {record.shard(), lineage, record.term(), {record.version(), MarkOf(record)}};
   }
   // The versions that a copy gets, in order; nullopt: the log does not lead from it to `upto`.
   std::optional<std::vector<Version>> Missed(const MissedUpdates::Copy& copy, Version upto,
@@ -86,7 +86,7 @@ TEST_F(UpdateLogTest, ACopyThatTheLogDoesNotKnowGetsNothing) {
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 3, 1)), 5), std::nullopt) << "the log begins behind it";
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 4, 4)), 5), std::nullopt) << "it is of another owner";
   EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 5, 5)), 6), std::nullopt) << "the log ends before that";
-  EXPECT_EQ(Missed({1, 5, {4, 0}}, 5), std::nullopt) << "it does not know what it is";
+  EXPECT_EQ(Missed({1, 1, 5, {4, 0}}, 5), std::nullopt) << "it does not know what it is";
 }
 
 TEST_F(UpdateLogTest, WhatAnOwnerLoggedInVainLeadsNowhere) {
@@ -101,19 +101,20 @@ TEST_F(UpdateLogTest, WhatAnOwnerLoggedInVainLeadsNowhere) {
 
 TEST_F(UpdateLogTest, NothingLeadsFromOneLineageToAnother) {
   Write(2, 0, {{UpdateOf(1, 1, 1)}, {UpdateOf(1, 2, 1)}});
-  Write(3, 0, {{UpdateOf(1, 3, 1), UpdateOf(1, 4, 1)}}, /*lineage=*/2);
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1)), 4), std::nullopt) << "the ps went back in between";
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 3, 1)), 4), (Versions{4}));
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1), 2), 2), std::nullopt) << "nothing is of that lineage yet";
+  Write(3, 0, {{UpdateOf(1, 3, 1), UpdateOf(1, 4, 1)}, {}}, /*lineage=*/2);
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1), 2), 4), std::nullopt) << "the ps went back in between";
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 3, 1), 2), 4), (Versions{4}));
 }
 
 TEST_F(UpdateLogTest, WhatWasMadeAgainIsNoPieceOfWhatItWasBefore) {
   v1::LogRecord again = UpdateOf(1, 2, 1);
   again.set_now_ms(99);
   Write(2, 0, {{UpdateOf(1, 1, 1), UpdateOf(1, 2, 1)}});
-  Write(3, 0, {{again, UpdateOf(1, 3, 1)}}, /*lineage=*/2);
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1)), 3), std::nullopt);
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1)), 3), std::nullopt);
-  EXPECT_EQ(Missed(CopyAt(again), 3), (Versions{3}));
+  Write(3, 0, {{again, UpdateOf(1, 3, 1)}, {}}, /*lineage=*/2);
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 1, 1), 2), 3), std::nullopt);
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(1, 2, 1), 2), 3), std::nullopt);
+  EXPECT_EQ(Missed(CopyAt(again, 2), 3), (Versions{3}));
 }
 
 TEST_F(UpdateLogTest, AShardHasItsOwnLineageInTheLogOfAPsOfAnother) {
@@ -123,9 +124,9 @@ TEST_F(UpdateLogTest, AShardHasItsOwnLineageInTheLogOfAPsOfAnother) {
     return record;
   };
   Write(2, 0, {{moved(1)}, {UpdateOf(2, 1, 1), moved(2)}}, /*lineage=*/2);
-  Write(3, 0, {{moved(3), UpdateOf(2, 2, 1)}}, /*lineage=*/3);
-  EXPECT_EQ(Missed(CopyAt(moved(1)), 3), (Versions{2, 3}));
-  EXPECT_EQ(Missed(CopyAt(UpdateOf(2, 1, 1)), 2), std::nullopt) << "the ps went back with it in between";
+  Write(3, 0, {{moved(3), UpdateOf(2, 2, 1)}, {}}, /*lineage=*/3);
+  EXPECT_EQ(Missed(CopyAt(moved(1), 3), 3), (Versions{2, 3}));
+  EXPECT_EQ(Missed(CopyAt(UpdateOf(2, 1, 1), 3), 2), std::nullopt) << "the ps went back with it in between";
 }
 
 TEST_F(UpdateLogTest, LineagesThatCameThroughAProgramThatDoesNotKnowThemDoNotCount) {
