@@ -162,11 +162,10 @@ TEST_F(MovesTest, AShardThatMovedToAPsThatCameAfterTheOthersHadGoneBackComesBack
 }
 
 TEST_F(MovesTest, AClusterOfTwoCopiesThatHasGoneBackLosesNothingAfterThat) {
-  ASSERT_NO_FATAL_FAILURE(
-      StartCluster(/*servers=*/2,
-                   {"coordinator.lease_ms=2000", "checkpoint.every_ms=500",
-                    absl::StrCat("checkpoint.dir=", getenv("TEST_TMPDIR"), "/all_gone_back")},
-                   /*own_disks=*/true, /*replicas=*/2));
+  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2,
+                                       {"coordinator.lease_ms=2000", "checkpoint.every_ms=500",
+                                        absl::StrCat("checkpoint.dir=", getenv("TEST_TMPDIR"), "/all_gone_back")},
+                                       /*own_disks=*/true, /*replicas=*/2));
   const auto in_sync = [this] { return StatusOf(0).cluster().shards_in_sync() == kShards; };
   const auto restart_all = [this] {
     for (uint32_t server = 0; server < 2; ++server) cluster_->Kill(server);
