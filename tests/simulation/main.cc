@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <utility>
+#include <system_error>
 #include <vector>
 
 #include "CLI/App.hpp"
@@ -61,9 +61,14 @@ struct Share {
   bool tells_all = false;
 };
 
-Totals RunShare(const Share& share, RunOptions options) {
+// For the files of a process, in memory if that can be.
+std::string FolderOf(pid_t process) {
   const char* const memory = std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
-  options.folder = std::string(memory) + "/lodestone-simulation-" + std::to_string(getpid());
+  return std::string(memory) + "/lodestone-simulation-" + std::to_string(process);
+}
+
+Totals RunShare(const Share& share, RunOptions options) {
+  options.folder = FolderOf(getpid());
   Totals totals;
   for (uint64_t n = 0; n < share.count; ++n) {
     options.seed = share.first + n * share.step;
@@ -110,6 +115,8 @@ Totals RunShares(const std::vector<Share>& shares, const RunOptions& options) {
   for (const pid_t child : children) {
     if (all.failed) kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
+    std::error_code none;
+    std::filesystem::remove_all(FolderOf(child), none);
   }
   return all;
 }
