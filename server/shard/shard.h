@@ -1,7 +1,7 @@
 // The unit of ownership and order: a version, the windows of the workers, and its part of every table.
 //
-// Not thread-safe, but for version(): owned by one executor, which runs one message at a time. The DenseTables that
-// AddTable returns may be read by others, as dense_table.h says.
+// Not thread-safe, but for version(), term() and lineage(): owned by one executor, which runs one message at a time.
+// The DenseTables that AddTable returns may be read by others, as dense_table.h says.
 //
 // Ownership: owned by the store.
 #pragma once

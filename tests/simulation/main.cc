@@ -90,7 +90,7 @@ Totals RunShare(const Share& share, RunOptions options) {
   return totals;
 }
 
-// The same by a process for each share; when one fails, the others end.
+// The totals of all shares, each run by a process of its own. When a seed fails, the other processes end.
 Totals RunShares(const std::vector<Share>& shares, const RunOptions& options) {
   int ends[2];
   LODESTONE_CHECK(pipe(ends) == 0);
@@ -111,7 +111,12 @@ Totals RunShares(const std::vector<Share>& shares, const RunOptions& options) {
   size_t told = 0;
   for (; !all.failed && read(ends[0], &one, sizeof(one)) == sizeof(one); ++told) all.Add(one);
   close(ends[0]);
-  all.failed |= told < shares.size();  // One was killed.
+  if (!all.failed && told < shares.size()) {
+    std::printf(
+        "FAILED: %zu of %zu processes ended without their totals: the system has killed them, for memory perhaps\n",
+        shares.size() - told, shares.size());
+    all.failed = true;
+  }
   for (const pid_t child : children) {
     if (all.failed) kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
