@@ -13,10 +13,19 @@ namespace lodestone {
 namespace {
 
 // In the order of the enum.
-constexpr std::string_view kDefectNames[] = {
-    "duplicate_filter_off",      "stale_owner_answers", "mark_not_logged",         "lagging_follower_promoted",
-    "torn_record_accepted",      "lease_check_skipped", "broadcast_skips_version", "ack_before_log",
-    "window_forgotten_too_soon", "rollback_keeps_rows", "learner_not_awaited"};
+constexpr std::string_view kDefectNames[] = {"duplicate_filter_off",
+                                             "stale_owner_answers",
+                                             "mark_not_logged",
+                                             "lagging_follower_promoted",
+                                             "torn_record_accepted",
+                                             "lease_check_skipped",
+                                             "broadcast_skips_version",
+                                             "ack_before_log",
+                                             "window_forgotten_too_soon",
+                                             "rollback_keeps_rows",
+                                             "learner_not_awaited",
+                                             "lineage_kept",
+                                             "lineage_stays"};
 
 std::optional<Defect> DefectOfProcess() {
   const char* const name = std::getenv("LODESTONE_PLANTED_DEFECT");

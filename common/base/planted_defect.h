@@ -19,6 +19,8 @@ enum class Defect : uint8_t {
   kWindowForgottenTooSoon,   // A shard remembers a worker's last few pushes only.
   kRollbackKeepsRows,        // A rollback leaves the rows of an embedding table as they are.
   kLearnerNotAwaited,        // A push is acknowledged before a learner that counts has it.
+  kLineageKept,              // What goes back to a checkpoint does not rank above what was written before.
+  kLineageStays,             // A shard's lineage does not move with it to another ps.
 };
 
 #ifdef LODESTONE_PLANTED

@@ -155,7 +155,9 @@ absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore
   const std::vector<State> states = StatesOf(shard->id());
   if (states.empty() && !name_.empty()) {
     return absl::NotFoundError(absl::StrCat("checkpoint `", name_, "` in ", dir_, " does not hold shard ", shard->id(),
-                                            ": the manifest of its ps is missing"));
+                                            ", which another ps owned then: copy the folders `", name_,
+                                            "` of all ps into one, in a checkpoint.dir that all ps see, or in that of "
+                                            "each"));
   }
   absl::Status first;
   for (const State& state : states) {

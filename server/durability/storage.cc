@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -155,7 +156,7 @@ absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report
     // That of a copy is its owner's.
     if (store->shards().RoleOf(shard) != ShardRole::kOwns) continue;
     // What goes back ranks above all that was written of it, by any ps that writes into the folder.
-    if (goes_back) lineages[shard] = std::max(lineages[shard], dir_->lineage()) + 1;
+    if (goes_back && !Planted(Defect::kLineageKept)) lineages[shard] = std::max(lineages[shard], dir_->lineage()) + 1;
     if (lineages[shard] == 0) lineages[shard] = dir_->lineage();  // Nothing was there.
   }
   for (const uint64_t lineage : lineages) greatest = std::max(greatest, lineage);

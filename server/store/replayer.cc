@@ -8,6 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
 #include "server/shard/shard.h"
@@ -211,7 +212,7 @@ void Replayer::ClearState(ShardId shard, uint64_t lineage) {
   shards_->Run(shard, [&](Shard* followed) {
     shards_->BeginState(shard);
     followed->Reset(time_->NowMs());
-    followed->RaiseLineage(lineage);
+    if (!Planted(Defect::kLineageStays)) followed->RaiseLineage(lineage);
   });
 }
 

@@ -253,7 +253,7 @@ void Client::SendUntilDone(Request request, InFlight in_flight) {
       ask_route_ = true;
       kernel_->Sleep(1000 * *pause_ms);
     } else if (!session->lost) {
-      ledger_->Fail(absl::StrCat("a push was refused: ", status.ToString()));
+      if (process_->alive) ledger_->Fail(absl::StrCat("a push was refused: ", status.ToString()));
       break;
     }
   }

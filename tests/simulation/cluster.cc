@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -33,9 +34,10 @@ std::string TextOf(const server::Shard::State& state) {
 }  // namespace
 
 std::string Shape::Describe() const {
-  return absl::StrCat("servers=", servers, " replicas=", replicas, " shards=", shards, " clients=", clients,
-                      elected ? " coordinator=elected" : " coordinator=embedded", syncs ? " durability=machine" : "",
-                      " lease_ms=", lease_ms, " segment_bytes=", segment_bytes, " checkpoint_ms=", checkpoint_ms);
+  return absl::StrCat("servers=", servers, late ? " the last one late" : "", " replicas=", replicas, " shards=", shards,
+                      " clients=", clients, elected ? " coordinator=elected" : " coordinator=embedded",
+                      syncs ? " durability=machine" : "", " lease_ms=", lease_ms, " segment_bytes=", segment_bytes,
+                      " checkpoint_ms=", checkpoint_ms, one_checkpoint_dir ? " one checkpoint.dir" : "");
 }
 
 Shape DrawShape(Kernel* kernel) {
@@ -54,11 +56,15 @@ Shape DrawShape(Kernel* kernel) {
   shape.lease_ms = kernel->Between(6, 16) * 100;
   shape.segment_bytes = 1024ull << kernel->Draw(10);
   shape.checkpoint_ms = kernel->Chance(0.3) ? 0 : kernel->Between(500, 6000);
+  shape.one_checkpoint_dir = kernel->Chance(0.5);
+  shape.late = kernel->Chance(0.3);
+  shape.servers += shape.late ? 1 : 0;
   return shape;
 }
 
 Cluster::Cluster(const Shape& shape, Kernel* kernel, Network* network, Disk* disk, Ledger* ledger)
     : shape_(shape), kernel_(kernel), network_(network), disk_(disk), ledger_(ledger), machines_(shape.servers) {
+  machines_.back().came = !shape.late;
   directory_.coordinator = [this](Method method, std::string request, int64_t timeout_ms) {
     return CallCoordinator(method, std::move(request), timeout_ms);
   };
@@ -80,6 +86,7 @@ v1::Config Cluster::ConfigOf(uint32_t server) const {
   v1::Config config;
   config.mutable_cluster()->set_name(kClusterName);
   config.mutable_cluster()->set_servers(shape_.servers);
+  config.mutable_cluster()->set_servers_at_start(shape_.late ? shape_.servers - 1 : 0);
   config.mutable_cluster()->set_replicas(shape_.replicas);
   config.mutable_cluster()->set_shards(shape_.shards);
   config.mutable_cluster()->set_seed(1);
@@ -90,6 +97,10 @@ v1::Config Cluster::ConfigOf(uint32_t server) const {
   config.mutable_checkpoint()->set_every_ms(shape_.checkpoint_ms);
   config.mutable_checkpoint()->set_keep(2);
   config.mutable_checkpoint()->set_at_exit(false);
+  if (shape_.one_checkpoint_dir) config.mutable_checkpoint()->set_dir(absl::StrCat(disk_->folder(), "/checkpoints"));
+  const Machine& machine = machines_[server];
+  const bool leaves_it = kernel_->Chance(0.5) && (machine.may_load || shape_.one_checkpoint_dir);
+  if (!machine.went_back || leaves_it) config.mutable_checkpoint()->set_load(load_);
   config.mutable_coordinator()->set_lease_ms(shape_.lease_ms);
   return config;
 }
@@ -98,6 +109,7 @@ Coordinator::Options Cluster::CoordinatorOptions(int64_t term) const {
   Coordinator::Options options;
   options.cluster.cluster = kClusterName;
   options.cluster.servers = shape_.servers;
+  options.cluster.servers_at_start = shape_.late ? shape_.servers - 1 : 0;
   options.cluster.workers = shape_.clients;
   options.cluster.shards = shape_.shards;
   options.cluster.replicas = shape_.replicas;
@@ -111,6 +123,10 @@ Coordinator::Options Cluster::CoordinatorOptions(int64_t term) const {
 
 void Cluster::Start() {
   for (uint32_t server = 0; server < shape_.servers; ++server) StartPs(server);
+  StartClients();
+}
+
+void Cluster::StartClients() {
   for (uint32_t client = 0; client < shape_.clients; ++client) {
     const auto process = std::make_shared<Process>();
     process->name = absl::StrCat("client ", client);
@@ -132,7 +148,7 @@ void Cluster::Start() {
 
 void Cluster::StartPs(uint32_t server) {
   Machine& machine = machines_[server];
-  if (machine.ps != nullptr || machine.starting) return;
+  if (machine.ps != nullptr || machine.starting || !machine.came || over_) return;
   machine.starting = true;
   while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
   const auto process = std::make_shared<Process>();
@@ -158,6 +174,7 @@ void Cluster::Kill(uint32_t server, bool machine_too) {
   if (machine.ps == nullptr || !machine.process->alive) return;
   const ProcessRef process = machine.process;
   kernel_->Trace(absl::StrCat("kills ", process->name, machine_too ? " and its machine" : ""));
+  machine.went_back |= machine.ps->serves();
   process->alive = false;
   network_->EndLinesOf(process, machine_too ? kernel_->Between(500'000, 3'000'000) : 0);
   if (process->stopped) kernel_->Continue(process);
@@ -217,11 +234,77 @@ void Cluster::Depose() {
   kernel_->Trace(absl::StrCat("ps ", ballot_.leader, ", which is elected, does not reach etcd"));
 }
 
+absl::Status Cluster::WriteCheckpoint(const std::string& name) {
+  kernel_->Trace(absl::StrCat("writes the checkpoint ", name));
+  std::vector<std::optional<absl::Status>> written(shape_.servers);
+  for (uint32_t server = 0; server < shape_.servers; ++server) {
+    Machine& machine = machines_[server];
+    if (!machine.came) {
+      written[server] = absl::OkStatus();
+      continue;
+    }
+    kernel_->After(0, machine.process, [this, &machine, &name, done = &written[server], all = &written] {
+      *done = machine.ps->WriteCheckpoint(name);
+      kernel_->Notify(all);
+    });
+  }
+  for (const std::optional<absl::Status>& one : written) {
+    while (!one.has_value()) kernel_->Wait(&written, Simulation::kNever);
+  }
+  for (const std::optional<absl::Status>& one : written) LODESTONE_RETURN_IF_ERROR(*one);
+  return absl::OkStatus();
+}
+
+void Cluster::GoBack(const std::string& checkpoint) {
+  kernel_->Trace(absl::StrCat("goes back to the checkpoint ", checkpoint));
+  LODESTONE_CHECK(clients_.empty());
+  load_ = checkpoint;
+  for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, kernel_->Chance(0.3));
+  for (Machine& machine : machines_) {
+    while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
+    machine.went_back = !machine.came;
+    machine.may_load = machine.came;
+  }
+  if (!shape_.one_checkpoint_dir) GatherCheckpoint(checkpoint);
+  for (uint32_t server = 0; server < shape_.servers; ++server) {
+    const int64_t us = 1000 * (kernel_->Chance(0.7) ? kernel_->Between(0, 200) : kernel_->Between(0, 5000));
+    kernel_->After(us, kernel_->world(), [this, server] { StartPs(server); });
+  }
+  StartClients();
+}
+
+// As an operator does: shards may have other owners by now than when it was written.
+void Cluster::GatherCheckpoint(const std::string& checkpoint) const {
+  using std::filesystem::copy_options;
+  const auto folder_of = [&](uint32_t server) {
+    return absl::StrCat(disk_->folder(), "/machine-", server, "/checkpoints/", checkpoint);
+  };
+  for (uint32_t from = 0; from < shape_.servers; ++from) {
+    for (uint32_t to = 0; to < shape_.servers; ++to) {
+      if (to == from || IsOut(from) || IsOut(to)) continue;
+      std::filesystem::copy(folder_of(from), folder_of(to), copy_options::recursive | copy_options::skip_existing);
+    }
+  }
+}
+
+void Cluster::Come() {
+  machines_.back().came = true;
+  StartPs(shape_.servers - 1);
+}
+
 void Cluster::PlanMoves(const v1::MoveRequest& request) {
+  WithCoordinator([request](Coordinator* coordinator) { coordinator->Plan(request); });
+}
+
+void Cluster::Drain(const v1::DrainRequest& request) {
+  WithCoordinator([request](Coordinator* coordinator) { coordinator->Drain(request); });
+}
+
+void Cluster::WithCoordinator(std::function<void(Coordinator*)> act) {
   Machine& machine = machines_[shape_.elected ? ballot_.leader : 0];
   if (coordinator() == nullptr || machine.process->stopped) return;
-  kernel_->After(0, machine.process, [&machine, request, process = machine.process] {
-    if (machine.process == process && machine.coordinator != nullptr) machine.coordinator->Plan(request);
+  kernel_->After(0, machine.process, [&machine, act = std::move(act), process = machine.process] {
+    if (machine.process == process && machine.coordinator != nullptr) act(machine.coordinator.get());
   });
 }
 
@@ -262,6 +345,7 @@ bool Cluster::IsWell() const {
   for (uint32_t server = 0; server < shape_.servers; ++server) {
     const Machine& machine = machines_[server];
     const server::MemberPlace& place = members.servers()[server];
+    if (!machine.came) continue;
     if (machine.ps == nullptr || !machine.ps->serves() || machine.process->stopped || place.silent) return false;
     if (machine.ps->incarnation() != place.incarnation || !members.Alive(place)) return false;
   }
@@ -271,6 +355,7 @@ bool Cluster::IsWell() const {
 std::string Cluster::WhatIsMissing() const {
   for (uint32_t server = 0; server < shape_.servers; ++server) {
     const Ps* const ps = machines_[server].ps.get();
+    if (IsOut(server)) continue;
     if (ps == nullptr) return absl::StrCat("ps ", server, " does not run");
     if (!ps->failure().ok()) return absl::StrCat("ps ", server, " cannot begin: ", ps->failure().ToString());
     if (!ps->serves()) return absl::StrCat("ps ", server, " does not serve");
@@ -293,7 +378,9 @@ std::string Cluster::WhatIsMissing() const {
 
 void Cluster::Judge() {
   const ShardMap map = *ShardMap::FromProto(*coordinator()->membership().shards().Route());
-  for (uint32_t server = 0; server < shape_.servers; ++server) JudgeRows(server, map);
+  for (uint32_t server = 0; server < shape_.servers; ++server) {
+    if (!IsOut(server)) JudgeRows(server, map);
+  }
   if (shape_.replicas > 1) CompareCopies(map);
 }
 
@@ -363,7 +450,14 @@ bool Cluster::IsOpen(Incarnation worker) const {
                      [worker](const auto& client) { return client->incarnation() == worker; });
 }
 
-void Cluster::End() {
+uint64_t Cluster::resent() const {
+  uint64_t sum = resent_;
+  for (const auto& client : clients_) sum += client == nullptr ? 0 : client->resent();
+  return sum;
+}
+
+void Cluster::EndClients() {
+  resent_ = resent();
   for (auto& client : clients_) {
     if (client == nullptr) continue;
     const ProcessRef process = client->process();
@@ -372,6 +466,12 @@ void Cluster::End() {
     network_->EndLinesOf(process, 0);
     client.reset();
   }
+  clients_.clear();
+}
+
+void Cluster::End() {
+  over_ = true;
+  EndClients();
   for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, false);
   for (Machine& machine : machines_) {
     while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);

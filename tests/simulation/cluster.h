@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ namespace lodestone::simulation {
 // What a cluster is like: drawn from the seed.
 struct Shape {
   uint32_t servers = 1;
+  bool late = false;  // The last of these may come when the cluster has begun, or never (cluster.servers_at_start).
   uint32_t replicas = 1;
   uint32_t shards = 4;
   uint32_t clients = 1;
@@ -31,6 +33,7 @@ struct Shape {
   uint32_t lease_ms = 1000;
   uint64_t segment_bytes = 1 << 20;
   uint32_t checkpoint_ms = 3000;
+  bool one_checkpoint_dir = false;  // Of all ps.
 
   std::string Describe() const;
 };
@@ -55,12 +58,25 @@ class Cluster {
   void StartPs(uint32_t server);
   // The ps that is elected gives its place up, as one does that cannot reach etcd. Nothing where it is embedded.
   void Depose();
-  // An operator plans moves, if there is a coordinator that leads.
+  // Has each ps write a named checkpoint, all at once. REQUIRES: IsWell.
+  absl::Status WriteCheckpoint(const std::string& name);
+  // Kills the clients.
+  void EndClients();
+  // Kills all ps, some with their machines, and starts them with checkpoint.load, some later than others, and new
+  // clients. One that has gone back is started with it again, or without it. REQUIRES: there are no clients.
+  void GoBack(const std::string& checkpoint);
+  // Whether the late ps has not come yet; and has it come.
+  bool IsOut(uint32_t server) const { return !machines_[server].came; }
+  void Come();
+  // An operator plans moves, or has a ps drained or not, if there is a coordinator that leads.
   void PlanMoves(const v1::MoveRequest& request);
+  void Drain(const v1::DrainRequest& request);
   // Whether all that has followers has them in sync, as is saved.
   bool AllInSync() const;
   // The same, and the coordinator has heard of all ps that run.
   bool IsWell() const;
+  // IsWell, and nothing moves.
+  bool IsQuiet() const { return IsWell() && coordinator()->membership().Status().moves().empty(); }
   // What is amiss with a cluster that was left alone; empty: nothing, all serve, and all is in sync.
   std::string WhatIsMissing() const;
   // Judges all rows, and compares the copies. REQUIRES: nothing is missing, and the clients are done.
@@ -69,6 +85,8 @@ class Cluster {
   const Shape& shape() const { return shape_; }
   std::vector<std::unique_ptr<Client>>& clients() { return clients_; }
   const Directory& directory() const { return directory_; }
+  // Answers to clients that were no acknowledgement.
+  uint64_t resent() const;
 
   static uint32_t MachineOfClient(uint32_t client) { return 100 + client; }
 
@@ -80,12 +98,20 @@ class Cluster {
     Thread election;
     bool ending = false;    // A former life is.
     bool starting = false;  // The next one is.
+    bool came = true;       // Else it is the late one.
+    bool went_back = true;  // To load_.
+    bool may_load = false;  // Its checkpoint.dir has load_.
     int boots = 1;
   };
 
   v1::Config ConfigOf(uint32_t server) const;
+  void StartClients();
+  // Copies what each ps wrote of it to all.
+  void GatherCheckpoint(const std::string& checkpoint) const;
   Coordinator::Options CoordinatorOptions(int64_t term) const;
   void RunElection(uint32_t server, const ProcessRef& process);
+  // Calls `act` with the coordinator on its process, if one leads.
+  void WithCoordinator(std::function<void(Coordinator*)> act);
   absl::StatusOr<std::string> CallCoordinator(Method method, std::string request, int64_t timeout_ms);
   const Coordinator* coordinator() const;
   void JudgeRows(uint32_t server, const ShardMap& map);
@@ -103,6 +129,9 @@ class Cluster {
   Directory directory_;
   std::vector<Machine> machines_;
   std::vector<std::unique_ptr<Client>> clients_;
+  bool over_ = false;    // Nothing is started any more.
+  uint64_t resent_ = 0;  // Of clients that have ended.
+  std::string load_;     // checkpoint.load; empty: the cluster has not gone back.
 };
 
 }  // namespace lodestone::simulation

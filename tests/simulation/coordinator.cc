@@ -123,6 +123,13 @@ void Coordinator::Plan(const v1::MoveRequest& request) {
   Settle();
 }
 
+void Coordinator::Drain(const v1::DrainRequest& request) {
+  LogExpired();
+  const auto planned = membership_.Drain(request);
+  kernel_->Trace(absl::StrCat("coordinator: drains ", request.ShortDebugString(), ": ", planned.status().ToString()));
+  Settle();
+}
+
 void Coordinator::NoteGone(Incarnation incarnation) {
   if (!Leads() || !membership_.NoteGone(incarnation, 0)) return;
   LogExpired();

@@ -59,8 +59,9 @@ class Coordinator {
   void Heartbeat(const std::string& request, const Network::Answer& answer);
   void Route(const std::string& request, const Network::Answer& answer);
   void ReportSync(const std::string& request, const Network::Answer& answer);
-  // An operator plans moves.
+  // An operator plans moves, or has a ps drained or not.
   void Plan(const v1::MoveRequest& request);
+  void Drain(const v1::DrainRequest& request);
   // The process of a ps was found dead.
   void NoteGone(Incarnation incarnation);
 

@@ -42,13 +42,14 @@ struct Totals {
   uint64_t seeds = 0;
   bool failed = false;
   double simulated_seconds = 0;
-  uint64_t faults = 0, pushes = 0, acknowledged = 0, resent = 0;
+  uint64_t faults = 0, times_back = 0, pushes = 0, acknowledged = 0, resent = 0;
 
   void Add(const Totals& other) {
     seeds += other.seeds;
     failed |= other.failed;
     simulated_seconds += other.simulated_seconds;
     faults += other.faults;
+    times_back += other.times_back;
     pushes += other.pushes;
     acknowledged += other.acknowledged;
     resent += other.resent;
@@ -73,13 +74,13 @@ Totals RunShare(const Share& share, RunOptions options) {
   for (uint64_t n = 0; n < share.count; ++n) {
     options.seed = share.first + n * share.step;
     const RunResult result = Run(options);
-    totals.Add({1, !result.failure.empty(), result.simulated_seconds, result.faults, result.pushes, result.acknowledged,
-                result.resent});
+    totals.Add({1, !result.failure.empty(), result.simulated_seconds, result.faults, result.times_back, result.pushes,
+                result.acknowledged, result.resent});
     if (share.tells_all || totals.failed) {
       std::printf("seed %" PRIu64 " trace %016" PRIx64 ": %s; %.1f s, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64
-                  " pushes, %" PRIu64 " acknowledged; %s\n",
+                  " times back, %" PRIu64 " pushes, %" PRIu64 " acknowledged; %s\n",
                   options.seed, result.hash, result.shape.c_str(), result.simulated_seconds, result.events,
-                  result.faults, result.pushes, result.acknowledged,
+                  result.faults, result.times_back, result.pushes, result.acknowledged,
                   totals.failed ? result.failure.c_str() : "all is as promised");
       std::fflush(stdout);
     }
@@ -158,9 +159,10 @@ int Main(int argc, char** argv) {
   if (totals.failed) return 1;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::printf("%" PRIu64 " seeds passed: %.0f simulated seconds in %.1f (%.0f x as fast), %" PRIu64 " faults, %" PRIu64
-              " pushes, %" PRIu64 " acknowledged, %" PRIu64 " answers that were no acknowledgement\n",
+              " times back to a checkpoint, %" PRIu64 " pushes, %" PRIu64 " acknowledged, %" PRIu64
+              " answers that were no acknowledgement\n",
               totals.seeds, totals.simulated_seconds, seconds, totals.simulated_seconds / seconds, totals.faults,
-              totals.pushes, totals.acknowledged, totals.resent);
+              totals.times_back, totals.pushes, totals.acknowledged, totals.resent);
   return 0;
 }
 

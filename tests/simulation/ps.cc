@@ -58,6 +58,7 @@ Ps::Ps(const v1::Config& config, const ProcessRef& process, Network* network, Di
     return;
   }
   storage_ = *std::move(opened);
+  data_ = storage_->dir().data();
   if (server::Replication::IsWanted(config_)) {
     replication_ = std::make_unique<server::Replication>(config_, DependenciesOf(), &store_);
     storage_->checkpointer().SetListener([this] { replication_->ConfirmOnDisk(); });
@@ -167,7 +168,8 @@ absl::Status Ps::Join() {
   request.set_shards(config_.cluster().shards());
   request.set_token(storage_->dir().token());
   request.set_predecessor(storage_->dir().former_token());
-  *request.mutable_data() = storage_->dir().data();
+  *request.mutable_data() = data_;
+  if (storage_->shared()) request.mutable_data()->set_shared(true);
   if (epoch_ > 0) request.mutable_data()->set_served(true);
   request.mutable_data()->set_knows_learners(true);
   request.set_former_incarnation(former_incarnation_);
@@ -248,7 +250,9 @@ void Ps::Begin(const ShardMap& map) {
   if (replication_ != nullptr) {
     replication_->Prepare(map);
     const bool shared = config_.cluster().replicas() > 1 || storage_->dir().has_followed();
-    if (shared) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
+    if (shared && !storage_->dir().goes_back()) {
+      copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
+    }
   }
   const absl::Status status = storage_->Recover(&store_, map.ShardsOf(index), copies);
   if (!process_->alive) return;

@@ -59,6 +59,8 @@ class Ps {
   // Why it could not begin; OK: it has, or is about to.
   const absl::Status& failure() const { return failure_; }
   server::Store* store() { return &store_; }
+  // Writes a named checkpoint of what it owns.
+  absl::Status WriteCheckpoint(const std::string& name) { return storage_->Checkpoint(name).status(); }
 
   // A client's connection, and a follower's.
   void TakeExchange(const LineRef& line);
@@ -88,6 +90,7 @@ class Ps {
   const FileCalls calls_;
   server::Store store_;
   std::unique_ptr<server::Storage> storage_;
+  v1::ServerData data_;                               // Of its folder when it began.
   std::unique_ptr<server::Replication> replication_;  // Null with one replica.
 
   absl::Status failure_;

@@ -30,6 +30,7 @@ class Faults {
 
   // For so long, or until something is wrong.
   void Run(int64_t ms) {
+    ended_ = false;
     const int64_t until_ms = kernel_.NowMs() + ms;
     kernel_.Sleep(1000 * kernel_.Between(200, 800));
     while (kernel_.NowMs() < until_ms && ledger_.failure().empty()) {
@@ -39,17 +40,38 @@ class Faults {
     }
     Heal();
   }
+  // Has all ps write a named checkpoint, does things to them, and has the cluster go back to it. REQUIRES: Run has
+  // ended. Something is wrong if it does not get well before.
+  void GoBack(const std::string& checkpoint) {
+    if (!AwaitQuiet()) return ledger_.Fail("does not heal, and so goes back to no checkpoint");
+    const size_t acknowledged = ledger_.acknowledged().size();
+    if (const absl::Status written = cluster_.WriteCheckpoint(checkpoint); !written.ok()) {
+      return ledger_.Fail(absl::StrCat("a checkpoint of all ps cannot be written: ", written.ToString()));
+    }
+    const size_t sent = ledger_.pushes().size();
+    Run(kernel_.Between(0, 5'000));
+    if (!ledger_.failure().empty()) return;
+    cluster_.EndClients();
+    ledger_.GoBack(acknowledged, sent);
+    cluster_.GoBack(checkpoint);
+    ++times_back_;
+  }
   uint64_t count() const { return count_; }
+  uint64_t times_back() const { return times_back_; }
 
  private:
   void One() {
     const uint32_t servers = cluster_.shape().servers;
-    if (servers > 1) PlanMoves();
+    if (servers > 1) Operate();
     const auto server = static_cast<uint32_t>(kernel_.Draw(servers));
     const uint64_t what = kernel_.Draw(100);
     if (what < 24) {
-      cluster_.Kill(server, false);
-      StartLater(server);
+      const bool all = what < 2;
+      for (uint32_t other = 0; other < servers; ++other) {
+        if (!all && other != server) continue;
+        cluster_.Kill(other, false);
+        StartLater(other);
+      }
     } else if (what < 34) {
       KillInWrite(server);
     } else if (what < 48) {
@@ -71,9 +93,24 @@ class Faults {
     }
   }
 
-  // Of some shards to another ps, or so that all have as many.
-  void PlanMoves() {
+  bool AwaitQuiet() {
+    const int64_t until_ms = kernel_.NowMs() + kHealMsMax;
+    while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !cluster_.IsQuiet()) kernel_.Sleep(50'000);
+    return cluster_.IsQuiet();
+  }
+
+  // What an operator does: has a ps drained or not, or the late one come, or plans moves: of some shards to another ps,
+  // or so that all have as many.
+  void Operate() {
     if (kernel_.Chance(0.5)) return;
+    const uint32_t last = cluster_.shape().servers - 1;
+    if (cluster_.IsOut(last) && kernel_.Chance(0.2)) cluster_.Come();
+    if (kernel_.Chance(0.2)) {
+      v1::DrainRequest request;
+      request.set_server(static_cast<uint32_t>(kernel_.Draw(cluster_.shape().servers)));
+      request.set_undo(kernel_.Chance(0.6));
+      return cluster_.Drain(request);
+    }
     v1::MoveRequest request;
     request.set_level(kernel_.Chance(0.2));
     request.set_cancel(!request.level() && kernel_.Chance(0.1));
@@ -157,6 +194,7 @@ class Faults {
     disk_.KillInWrite(nullptr, nullptr);
     for (uint32_t server = 0; server < cluster_.shape().servers; ++server) {
       const ProcessRef process = cluster_.process(server);
+      if (cluster_.IsOut(server)) continue;
       if (process->stopped) kernel_.Continue(process);
       cluster_.StartPs(server);
     }
@@ -168,7 +206,7 @@ class Faults {
   Disk& disk_;
   Ledger& ledger_;
   int64_t pause_ms_;
-  uint64_t count_ = 0;
+  uint64_t count_ = 0, times_back_ = 0;
   bool ended_ = false;
 };
 
@@ -192,6 +230,11 @@ RunResult Run(const RunOptions& options) {
     kernel.After(0, kernel.world(), [&] {
       cluster.Start();
       faults.Run(options.faults_ms);
+      for (const char* const checkpoint : {"first", "second"}) {
+        if (!ledger.failure().empty() || !kernel.Chance(0.3)) break;
+        faults.GoBack(checkpoint);
+        if (ledger.failure().empty()) faults.Run(options.faults_ms / 2);
+      }
       // Pushes go on: a follower that was left alone counts again with the next one (README.md).
       const int64_t well_by_ms = kernel.NowMs() + kHealMsMax;
       int64_t well_since_ms = kernel.NowMs();
@@ -215,9 +258,7 @@ RunResult Run(const RunOptions& options) {
         }
       }
       kernel.Trace(ledger.failure().empty() ? "all is as promised" : "something is wrong");
-      for (const auto& client : cluster.clients()) {
-        if (client != nullptr) result.resent += client->resent();
-      }
+      result.resent = cluster.resent();
       cluster.End();
       over = true;
     });
@@ -227,6 +268,7 @@ RunResult Run(const RunOptions& options) {
     result.hash = kernel.hash();
     result.events = kernel.events();
     result.faults = faults.count();
+    result.times_back = faults.times_back();
     result.simulated_seconds = static_cast<double>(kernel.NowUs() - began_us) / 1e6;
   }
   result.failure = ledger.failure();

@@ -20,6 +20,7 @@ struct RunResult {
   double simulated_seconds = 0;
   uint64_t events = 0;
   uint64_t faults = 0;
+  uint64_t times_back = 0;  // To checkpoints.
   uint64_t pushes = 0;
   uint64_t acknowledged = 0;
   uint64_t resent = 0;

@@ -140,18 +140,21 @@ TEST_F(SimulationTest, TheSameSeedGivesTheSameTraceAndAnotherSeedAnother) {
 }
 
 TEST_F(SimulationTest, EveryAcknowledgedPushCountsOnceWhateverHappens) {
-  uint64_t faults = 0, acknowledged = 0, resent = 0;
+  uint64_t faults = 0, acknowledged = 0, resent = 0, times_back = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const RunResult result = simulation::Run(SeedOptions(seed));
     faults += result.faults;
     acknowledged += result.acknowledged;
     resent += result.resent;
+    times_back += result.times_back;
     ASSERT_EQ(result.failure, "") << result.shape << "\nto see it again: tools/simulate --seed " << seed << " --trace";
   }
-  std::printf("seeds 1 to %lu: %lu faults, %lu pushes acknowledged\n", kSeeds, faults, acknowledged);
+  std::printf("seeds 1 to %lu: %lu faults, %lu times back to a checkpoint, %lu pushes acknowledged\n", kSeeds, faults,
+              times_back, acknowledged);
   EXPECT_GT(faults, 5 * kSeeds);
   EXPECT_GT(acknowledged, 250 * kSeeds);
   EXPECT_GT(resent, 5 * kSeeds);
+  EXPECT_GT(times_back, kSeeds / 10);
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ TEST_F(CheckpointReaderTest, ANamedOneOfWhichAServersPartIsMissingIsAnErrorForIt
   const absl::Status missing = reader.Restore(&*fresh.shards.at(2), &damage).status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_THAT(std::string(missing.message()), HasSubstr("does not hold shard 2"));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("copy the folders `some` of all ps into one"));
 }
 
 TEST_F(CheckpointReaderTest, TakesTheNewestVersionOfTheNewestLineage) {
