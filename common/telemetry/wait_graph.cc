@@ -322,6 +322,19 @@ void WaitGraph::EndAt(const Process& process, const v1::WaitStatus& last, v1::Wa
                   last.what());
 }
 
+bool WaitGraph::WereAtOnce(const v1::WaitChain& chain, int first) const {
+  double oldest_seconds = 0, shortest_seconds = std::numeric_limits<double>::infinity();
+  for (int i = first; i < chain.links_size(); ++i) {
+    const v1::WaitStatus& link = chain.links(i);
+    const bool is_server = link.waiter().kind() == WaitTarget::SERVER;
+    const bool asked = is_server && answered_.contains(link.waiter().index());
+    const double age_seconds = asked ? 0 : is_server ? kServerSilentSeconds : kWorkerSilentSeconds;
+    oldest_seconds = std::max(oldest_seconds, age_seconds);
+    shortest_seconds = std::min(shortest_seconds, link.seconds());
+  }
+  return shortest_seconds >= oldest_seconds;
+}
+
 v1::WaitChain WaitGraph::Follow(const Process& first, const v1::WaitStatus& wait,
                                 std::set<const v1::WaitStatus*>* told) const {
   v1::WaitChain chain;
@@ -358,9 +371,11 @@ v1::WaitChain WaitGraph::Follow(const Process& first, const v1::WaitStatus& wait
       chain.set_root(v1::WaitChain::ROOT_SILENT);
       return chain;
     }
-    if (std::count(path.begin(), path.end(), at) > 0) {
-      absl::StrAppend(&text, ": they wait for one another, a cycle");
-      chain.set_root(v1::WaitChain::ROOT_CYCLE);
+    if (const auto before = std::find(path.begin(), path.end(), at); before != path.end()) {
+      const bool proven = WereAtOnce(chain, static_cast<int>(before - path.begin()));
+      absl::StrAppend(&text, proven ? ": they wait for one another, a cycle"
+                                    : ": by turns, or for one another; not all of these waits are long enough to tell");
+      chain.set_root(proven ? v1::WaitChain::ROOT_CYCLE : v1::WaitChain::ROOT_UNKNOWN);
       return chain;
     }
     if (next == nullptr) {

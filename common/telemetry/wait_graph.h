@@ -49,6 +49,8 @@ class WaitGraph {
   const v1::WaitTarget* Choose(const v1::WaitStatus& wait) const;
   // The chain that begins so; notes in `told` which waits it goes through.
   v1::WaitChain Follow(const Process& first, const v1::WaitStatus& wait, std::set<const v1::WaitStatus*>* told) const;
+  // Whether the waits of `chain` from link `first` on were there at the same moment, whenever each was last heard of.
+  bool WereAtOnce(const v1::WaitChain& chain, int first) const;
   // Ends `chain` at a process of which no wait is known.
   void EndAt(const Process& process, const v1::WaitStatus& last, v1::WaitChain* chain) const;
 

@@ -259,9 +259,8 @@ void Cluster::GoBack(const std::string& checkpoint) {
   kernel_->Trace(absl::StrCat("goes back to the checkpoint ", checkpoint));
   LODESTONE_CHECK(clients_.empty());
   load_ = checkpoint;
-  for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, kernel_->Chance(0.3));
+  EndServers(/*with_machine=*/0.3);
   for (Machine& machine : machines_) {
-    while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
     machine.went_back = !machine.came;
     machine.may_load = machine.came;
   }
@@ -281,7 +280,8 @@ void Cluster::GatherCheckpoint(const std::string& checkpoint) const {
   };
   for (uint32_t from = 0; from < shape_.servers; ++from) {
     for (uint32_t to = 0; to < shape_.servers; ++to) {
-      if (to == from || IsOut(from) || IsOut(to)) continue;
+      if (to == from || IsOut(to) || !std::filesystem::exists(folder_of(from))) continue;
+      std::filesystem::create_directories(folder_of(to));
       std::filesystem::copy(folder_of(from), folder_of(to), copy_options::recursive | copy_options::skip_existing);
     }
   }
@@ -298,6 +298,25 @@ void Cluster::PlanMoves(const v1::MoveRequest& request) {
 
 void Cluster::Drain(const v1::DrainRequest& request) {
   WithCoordinator([request](Coordinator* coordinator) { coordinator->Drain(request); });
+}
+
+void Cluster::UndoDrains() {
+  if (coordinator() == nullptr) return;
+  uint32_t takes = 0;
+  std::vector<uint32_t> drained;
+  const v1::ClusterStatus status = coordinator()->membership().Status();
+  for (const v1::MemberStatus& server : status.servers()) {
+    if (IsOut(server.index())) continue;
+    if (server.draining()) drained.push_back(server.index());
+    takes += server.draining() ? 0 : 1;
+  }
+  v1::DrainRequest request;
+  request.set_undo(true);
+  for (const uint32_t server : drained) {
+    if (takes++ >= shape_.replicas) return;
+    request.set_server(server);
+    Drain(request);
+  }
 }
 
 void Cluster::WithCoordinator(std::function<void(Coordinator*)> act) {
@@ -472,10 +491,21 @@ void Cluster::EndClients() {
 void Cluster::End() {
   over_ = true;
   EndClients();
-  for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, false);
+  EndServers(/*with_machine=*/0);
+}
+
+void Cluster::EndServers(double with_machine) {
+  for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, kernel_->Chance(with_machine));
   for (Machine& machine : machines_) {
     while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
   }
+}
+
+void Cluster::ChangeReplicas(uint32_t replicas) {
+  kernel_->Trace(absl::StrCat("starts all again with replicas=", replicas));
+  EndServers(/*with_machine=*/0);
+  shape_.replicas = replicas;
+  for (uint32_t server = 0; server < shape_.servers; ++server) StartPs(server);
 }
 
 }  // namespace lodestone::simulation

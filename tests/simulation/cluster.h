@@ -65,12 +65,16 @@ class Cluster {
   // Kills all ps, some with their machines, and starts them with checkpoint.load, some later than others, and new
   // clients. One that has gone back is started with it again, or without it. REQUIRES: there are no clients.
   void GoBack(const std::string& checkpoint);
+  // Kills all ps, and starts them with other cluster.replicas.
+  void ChangeReplicas(uint32_t replicas);
   // Whether the late ps has not come yet; and has it come.
   bool IsOut(uint32_t server) const { return !machines_[server].came; }
   void Come();
   // An operator plans moves, or has a ps drained or not, if there is a coordinator that leads.
   void PlanMoves(const v1::MoveRequest& request);
   void Drain(const v1::DrainRequest& request);
+  // Lets drained ps hold shards again where there are too few others for all copies.
+  void UndoDrains();
   // Whether all that has followers has them in sync, as is saved.
   bool AllInSync() const;
   // The same, and the coordinator has heard of all ps that run.
@@ -105,6 +109,8 @@ class Cluster {
   };
 
   v1::Config ConfigOf(uint32_t server) const;
+  // Kills all ps, each with its machine by that chance, and waits until they have ended.
+  void EndServers(double with_machine);
   void StartClients();
   // Copies what each ps wrote of it to all.
   void GatherCheckpoint(const std::string& checkpoint) const;
@@ -119,7 +125,7 @@ class Cluster {
   // Whether a client has the incarnation now.
   bool IsOpen(Incarnation worker) const;
 
-  const Shape shape_;
+  Shape shape_;
   Kernel* const kernel_;
   Network* const network_;
   Disk* const disk_;

@@ -43,7 +43,7 @@ class Faults {
   // Has all ps write a named checkpoint, does things to them, and has the cluster go back to it. REQUIRES: Run has
   // ended. Something is wrong if it does not get well before.
   void GoBack(const std::string& checkpoint) {
-    if (!AwaitQuiet()) return ledger_.Fail("does not heal, and so goes back to no checkpoint");
+    if (!Await(&Cluster::IsQuiet)) return ledger_.Fail("does not heal, and so goes back to no checkpoint");
     const size_t acknowledged = ledger_.acknowledged().size();
     if (const absl::Status written = cluster_.WriteCheckpoint(checkpoint); !written.ok()) {
       return ledger_.Fail(absl::StrCat("a checkpoint of all ps cannot be written: ", written.ToString()));
@@ -55,6 +55,13 @@ class Faults {
     ledger_.GoBack(acknowledged, sent);
     cluster_.GoBack(checkpoint);
     ++times_back_;
+  }
+  // All ps are started again with other cluster.replicas. REQUIRES: Run has ended.
+  void ChangeReplicas() {
+    const Shape& shape = cluster_.shape();
+    const uint32_t begin = shape.servers - (shape.late ? 1 : 0);
+    if (begin == 1) return;
+    cluster_.ChangeReplicas(static_cast<uint32_t>(kernel_.Between(shape.elected ? 2 : 1, std::min(begin, 3u))));
   }
   uint64_t count() const { return count_; }
   uint64_t times_back() const { return times_back_; }
@@ -93,10 +100,13 @@ class Faults {
     }
   }
 
-  bool AwaitQuiet() {
+  bool Await(bool (Cluster::*is_so)() const) {
     const int64_t until_ms = kernel_.NowMs() + kHealMsMax;
-    while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !cluster_.IsQuiet()) kernel_.Sleep(50'000);
-    return cluster_.IsQuiet();
+    while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !(cluster_.*is_so)()) {
+      cluster_.UndoDrains();
+      kernel_.Sleep(50'000);
+    }
+    return (cluster_.*is_so)();
   }
 
   // What an operator does: has a ps drained or not, or the late one come, or plans moves: of some shards to another ps,
@@ -179,9 +189,7 @@ class Faults {
     kernel_.Sleep(1000 * kernel_.Between(1, 3000));
     Heal();
     ended_ = false;
-    const int64_t until_ms = kernel_.NowMs() + kHealMsMax;
-    while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !cluster_.IsWell()) kernel_.Sleep(50'000);
-    if (!cluster_.IsWell()) ledger_.Fail("after the loss of a machine there are not all copies again");
+    if (!Await(&Cluster::IsWell)) ledger_.Fail("after the loss of a machine there are not all copies again");
   }
   // Everybody runs, and all reach each other.
   void Heal() {
@@ -231,14 +239,17 @@ RunResult Run(const RunOptions& options) {
       cluster.Start();
       faults.Run(options.faults_ms);
       for (const char* const checkpoint : {"first", "second"}) {
-        if (!ledger.failure().empty() || !kernel.Chance(0.3)) break;
-        faults.GoBack(checkpoint);
+        const bool other_replicas = kernel.Chance(0.3), goes_back = kernel.Chance(0.3);
+        if (!ledger.failure().empty() || (!other_replicas && !goes_back)) break;
+        if (other_replicas) faults.ChangeReplicas();
+        if (goes_back) faults.GoBack(checkpoint);
         if (ledger.failure().empty()) faults.Run(options.faults_ms / 2);
       }
       // Pushes go on: a follower that was left alone counts again with the next one (README.md).
       const int64_t well_by_ms = kernel.NowMs() + kHealMsMax;
       int64_t well_since_ms = kernel.NowMs();
       while (kernel.NowMs() < well_by_ms && ledger.failure().empty() && kernel.NowMs() < well_since_ms + kWellMs) {
+        cluster.UndoDrains();
         kernel.Sleep(50'000);
         if (!cluster.IsWell()) well_since_ms = kernel.NowMs();
       }

@@ -136,6 +136,28 @@ TEST_F(WaitGraphTest, ACycleIsSaidAsSuchOnce) {
   EXPECT_EQ(chains[0].root(), v1::WaitChain::ROOT_CYCLE);
 }
 
+// Workers of synchronous steps wait by turns, and what is known of one may be of the step before.
+TEST_F(WaitGraphTest, WaitsTooShortToHaveBeenAtTheSameTimeAreNoCycle) {
+  WaitsForClock(0, 5, {1}, /*seconds=*/60);
+  WaitsForClock(1, 4, {0}, /*seconds=*/1.5);
+  const std::vector<v1::WaitChain> chains = Chains();
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(
+      chains[0].text(),
+      "worker 0 waits for clock 5 of worker 1, which waits for clock 4 of worker 0: by turns, or for one another; "
+      "not all of these waits are long enough to tell");
+  EXPECT_EQ(chains[0].root(), v1::WaitChain::ROOT_UNKNOWN);
+}
+
+TEST_F(WaitGraphTest, AWaitBesideACycleDoesNotMakeItUncertain) {
+  WaitsForClock(2, 5, {0}, /*seconds=*/1);
+  WaitsForClock(0, 5, {1});
+  WaitsForClock(1, 5, {0});
+  const std::vector<v1::WaitChain> chains = Chains();
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(chains[0].root(), v1::WaitChain::ROOT_CYCLE);
+}
+
 TEST_F(WaitGraphTest, OneThatIsNotHeardOfIsTheRootWhateverItSaidLast) {
   WaitsForClock(2, 41, {0, 1});
   Pushes(1, 9, 0, {1});
