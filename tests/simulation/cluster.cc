@@ -92,7 +92,7 @@ v1::Config Cluster::ConfigOf(uint32_t server) const {
   config.mutable_cluster()->set_seed(1);
   if (shape_.syncs) config.mutable_cluster()->set_durability(v1::ClusterConfig::MACHINE);
   config.mutable_server()->set_index(server);
-  config.mutable_server()->set_data_dir(absl::StrCat(disk_->folder(), "/machine-", server));
+  config.mutable_server()->set_data_dir(DataDirOf(server));
   config.mutable_server()->set_log_segment_bytes(shape_.segment_bytes);
   config.mutable_checkpoint()->set_every_ms(shape_.checkpoint_ms);
   config.mutable_checkpoint()->set_keep(2);
@@ -151,6 +151,7 @@ void Cluster::StartPs(uint32_t server) {
   if (machine.ps != nullptr || machine.starting || !machine.came || over_) return;
   machine.starting = true;
   while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
+  if (std::exchange(machine.disk_is_lost, false)) std::filesystem::remove_all(DataDirOf(server));
   const auto process = std::make_shared<Process>();
   process->name = absl::StrCat("ps ", server);
   process->machine = server;
@@ -179,7 +180,7 @@ void Cluster::Kill(uint32_t server, bool machine_too) {
   network_->EndLinesOf(process, machine_too ? kernel_->Between(500'000, 3'000'000) : 0);
   if (process->stopped) kernel_->Continue(process);
   if (machine_too) {
-    disk_->LoseUnsynced(absl::StrCat(disk_->folder(), "/machine-", server));
+    disk_->LoseUnsynced(DataDirOf(server));
     ++machine.boots;
   } else if (kernel_->Chance(0.8)) {
     // The coordinator finds the port closed (common/rpc/process_watch.h).
@@ -202,6 +203,12 @@ void Cluster::Kill(uint32_t server, bool machine_too) {
     machine.ending = false;
     kernel_->Notify(&machine);
   });
+}
+
+void Cluster::LoseDisk(uint32_t server) {
+  kernel_->Trace(absl::StrCat("the disk of ps ", server, " is lost"));
+  machines_[server].disk_is_lost = true;
+  machines_[server].may_load = false;
 }
 
 // As Election and ElectedCoordinator, by their contract: the lease in etcd says who leads.
@@ -275,9 +282,7 @@ void Cluster::GoBack(const std::string& checkpoint) {
 // As an operator does: shards may have other owners by now than when it was written.
 void Cluster::GatherCheckpoint(const std::string& checkpoint) const {
   using std::filesystem::copy_options;
-  const auto folder_of = [&](uint32_t server) {
-    return absl::StrCat(disk_->folder(), "/machine-", server, "/checkpoints/", checkpoint);
-  };
+  const auto folder_of = [&](uint32_t server) { return absl::StrCat(DataDirOf(server), "/checkpoints/", checkpoint); };
   for (uint32_t from = 0; from < shape_.servers; ++from) {
     for (uint32_t to = 0; to < shape_.servers; ++to) {
       if (to == from || IsOut(to) || !std::filesystem::exists(folder_of(from))) continue;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/config.pb.h"
 #include "tests/simulation/client.h"
 #include "tests/simulation/coordinator.h"
@@ -54,6 +55,8 @@ class Cluster {
   const ProcessRef& process(uint32_t server) const { return machines_[server].process; }
   // Ends a ps's process; with `machine`, what its disk does not have is lost too.
   void Kill(uint32_t server, bool machine);
+  // What a ps that was killed has on its disk is gone for ever.
+  void LoseDisk(uint32_t server);
   // Starts a ps that does not run, as soon as its former life has ended.
   void StartPs(uint32_t server);
   // The ps that is elected gives its place up, as one does that cannot reach etcd. Nothing where it is embedded.
@@ -102,12 +105,14 @@ class Cluster {
     Thread election;
     bool ending = false;    // A former life is.
     bool starting = false;  // The next one is.
+    bool disk_is_lost = false;
     bool came = true;       // Else it is the late one.
     bool went_back = true;  // To load_.
     bool may_load = false;  // Its checkpoint.dir has load_.
     int boots = 1;
   };
 
+  std::string DataDirOf(uint32_t server) const { return absl::StrCat(disk_->folder(), "/machine-", server); }
   v1::Config ConfigOf(uint32_t server) const;
   // Kills all ps, each with its machine by that chance, and waits until they have ended.
   void EndServers(double with_machine);

@@ -49,7 +49,9 @@ class Faults {
       return ledger_.Fail(absl::StrCat("a checkpoint of all ps cannot be written: ", written.ToString()));
     }
     const size_t sent = ledger_.pushes().size();
+    disks_may_be_lost_ = cluster_.shape().one_checkpoint_dir;  // Else the checkpoint is.
     Run(kernel_.Between(0, 5'000));
+    disks_may_be_lost_ = true;
     if (!ledger_.failure().empty()) return;
     cluster_.EndClients();
     ledger_.GoBack(acknowledged, sent);
@@ -170,7 +172,10 @@ class Faults {
   // Only where it is promised that nothing is lost: what is acknowledged is on the disk, or the other copy has it.
   void KillMachine(uint32_t server) {
     const Shape& shape = cluster_.shape();
-    if (!shape.syncs) {
+    // With its disk for good; the coordinator's state is on that of ps 0.
+    const bool with_disk = disks_may_be_lost_ && shape.replicas > 1 && (server != 0 || shape.elected) &&
+                           !cluster_.IsOut(server) && kernel_.Chance(0.3);
+    if (!shape.syncs || with_disk) {
       if (shape.replicas == 1 || !cluster_.IsWell()) return;
       // One loss at a time: a lease that ends at the same time, because heartbeats are late, is another one.
       Heal();
@@ -179,9 +184,10 @@ class Faults {
       if (!cluster_.IsWell()) return;
     }
     cluster_.Kill(server, true);
-    if (shape.syncs) return StartLater(server);
+    if (with_disk) cluster_.LoseDisk(server);
+    if (shape.syncs && !with_disk) return StartLater(server);
     // Of three copies two may go down together.
-    if (shape.replicas == 3 && kernel_.Chance(0.5)) {
+    if (shape.replicas == 3 && !with_disk && kernel_.Chance(0.5)) {
       const uint32_t other = (server + 1 + kernel_.Draw(shape.servers - 1)) % shape.servers;
       if (cluster_.Runs(other)) cluster_.Kill(other, true);
     }
@@ -216,6 +222,7 @@ class Faults {
   int64_t pause_ms_;
   uint64_t count_ = 0, times_back_ = 0;
   bool ended_ = false;
+  bool disks_may_be_lost_ = true;
 };
 
 }  // namespace
