@@ -172,8 +172,9 @@ absl::Status CheckpointWriter::Prepare() {
     if (FileExists(absl::StrCat(folder, "/", ManifestName(options_.server)))) continue;
     // Another server may have made an empty folder just now.
     LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFolder(folder));
-    const bool has_own = std::any_of(files.begin(), files.end(),
-                                     [this](const std::string& file) { return IsFileOf(options_.server, file); });
+    const bool has_own = std::any_of(files.begin(), files.end(), [this](const std::string& file) {
+      return IsFileOf(options_.server, file) && file != GoneBackName(options_.server);
+    });
     if (has_own || NumberOfPeriodic(options_.server, name).has_value()) {
       LODESTONE_RETURN_IF_ERROR(RemovePart(name));
     }

@@ -93,6 +93,8 @@ absl::Status CheckCheckpointName(absl::string_view name) {
 
 std::string ManifestName(uint32_t server) { return absl::StrCat(kServerPrefix, server, kManifestSuffix); }
 
+std::string GoneBackName(uint32_t server) { return absl::StrCat(kServerPrefix, server, kGoneBackSuffix); }
+
 std::string ShardFileName(uint32_t server, ShardId shard) {
   return absl::StrFormat("%s%u.shard-%05u", kServerPrefix, server, shard);
 }

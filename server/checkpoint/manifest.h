@@ -2,6 +2,7 @@
 //
 //   NAME/ps-3.manifest       what ps 3 wrote for the checkpoint NAME; there once all of it is on the disk
 //   NAME/ps-3.shard-00017    a shard's file (shard_file.h)
+//   NAME/ps-3.gone-back      which shards of ps 3 have gone back to it (gone_back.h)
 //   auto-ps3-000012/...      a periodic checkpoint of ps 3, the 12th
 //
 // Thread safety: pure functions; files of one server are written by one process.
@@ -25,8 +26,11 @@ inline constexpr uint32_t kCheckpointFormat = 1;
 // INVALID_ARGUMENT if a checkpoint cannot be called that (CheckpointRequest.name). Names of periodic ones are refused.
 absl::Status CheckCheckpointName(absl::string_view name);
 
-// "ps-3.manifest", "ps-3.shard-00017".
+inline constexpr absl::string_view kGoneBackSuffix = ".gone-back";
+
+// "ps-3.manifest", "ps-3.gone-back", "ps-3.shard-00017".
 std::string ManifestName(uint32_t server);
+std::string GoneBackName(uint32_t server);
 std::string ShardFileName(uint32_t server, ShardId shard);
 // Whether `server` writes files of that name.
 bool IsFileOf(uint32_t server, absl::string_view file);

@@ -7,15 +7,19 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/numbers_text.h"
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/gone_back.h"
 #include "server/durability/recovery.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
 namespace {
+
+constexpr size_t kShardRunsMax = 8;  // Named in an error.
 
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
@@ -83,6 +87,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
   store->shards().Adopt(all);
   for (const ShardId shard : copies) store->shards().SetRole(shard, ShardRole::kFollows);
   const std::string& load = config_.checkpoint().load();
+  LODESTONE_RETURN_IF_ERROR(SettleGoingBack(shards));
   const bool goes_back = dir_->goes_back();
   if (!load.empty() && !goes_back) {
     LODESTONE_LOG(INFO, "storage", "checkpoint={} was loaded before; goes on from the newest state", load);
@@ -129,17 +134,52 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   // once the first one of the new lineages is written: until then, a crash goes back again.
   if (goes_back) dir_->SetLoaded(load);
   LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
-  if ((dir_->has_log() && (goes_back || report.newest_damaged)) || report.cut_damage) {
+  const bool keeps_gone_back = goes_back && !dir_->path().empty();
+  if (keeps_gone_back || (dir_->has_log() && report.newest_damaged) || report.cut_damage) {
     SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
                       : std::string("a checkpoint in place of what is damaged"));
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
   }
+  if (keeps_gone_back) LODESTONE_RETURN_IF_ERROR(NoteOwnedGoneBack(*store));
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
   dir_->SetServers();
   dir_->SetBegun();
   LODESTONE_RETURN_IF_ERROR(dir_->SaveState());
   if (goes_back && dir_->has_log()) return dir_->RemoveLogsBefore(dir_->generation());  // Of what it left.
   return absl::OkStatus();
+}
+
+absl::Status Storage::SettleGoingBack(const std::vector<ShardId>& shards) {
+  if (!dir_->goes_back() || dir_->path().empty() || shards.empty()) return absl::OkStatus();
+  const std::string& load = config_.checkpoint().load();
+  LODESTONE_ASSIGN_OR_RETURN(const GoneBack noted, FindGoneBack(dir_->checkpoint_dir(), load));
+  if (noted.empty()) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader all, CheckpointReader::Open(dir_->checkpoint_dir()));
+  std::vector<ShardId> gone_back, others;
+  for (const ShardId shard : shards) {
+    const auto found = noted.find(shard);
+    const std::vector<CheckpointReader::State> states = all.StatesOf(shard);
+    const bool still = found != noted.end() && !states.empty() && states[0].files.lineage <= found->second;
+    (still ? gone_back : others).push_back(shard);
+  }
+  if (gone_back.empty()) return absl::OkStatus();
+  if (!others.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("of the shards of this ps, ", NumbersText(gone_back, kShardRunsMax),
+                     " have gone back to checkpoint `", load, "` before, and ", NumbersText(others, kShardRunsMax),
+                     " have not: start it without checkpoint.load to go on from the newest states"));
+  }
+  dir_->SetLoaded(load);
+  return absl::OkStatus();
+}
+
+absl::Status Storage::NoteOwnedGoneBack(const Store& store) const {
+  GoneBack shards;
+  for (const ShardId shard : store.shards().adopted()) {
+    if (store.shards().RoleOf(shard) == ShardRole::kOwns) shards[shard] = store.shards().Get(shard)->lineage();
+  }
+  if (shards.empty()) return absl::OkStatus();
+  return NoteGoneBack(dir_->checkpoint_dir(), config_.checkpoint().load(), config_.server().index(), shards);
 }
 
 absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report, Store* store) {

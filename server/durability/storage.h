@@ -97,6 +97,10 @@ class Storage {
   RecoveryOptions OptionsOfRecovery();
   // Begins this life's generation and, if it goes back, lineages, on the disk too.
   absl::Status BeginLife(const RecoveryReport& report, Store* store);
+  // Has the ps not go back where all of `shards`, its own, have gone back to the checkpoint already, on whichever ps.
+  // FAILED_PRECONDITION if some have, and others have not.
+  absl::Status SettleGoingBack(const std::vector<ShardId>& shards);
+  absl::Status NoteOwnedGoneBack(const Store& store) const;
   // Gives the ps and all shards the lineages of this life.
   absl::Status BeginLineages(bool goes_back, const RecoveryReport& report, Store* store);
   void SetWait(std::string what);

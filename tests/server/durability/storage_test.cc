@@ -340,6 +340,80 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+// checkpoint.load was left in the configuration, and there are more ps: the folder of the new one is empty.
+TEST_P(StorageLifeTest, WhatHasGoneBackDoesNotGoBackAgainOnAPsThatComesLater) {
+  const auto config_of = [this](uint32_t server, uint32_t servers, const std::string& load) {
+    v1::Config config = MakeConfig(absl::StrCat("ps", server));
+    config.mutable_cluster()->set_servers(servers);
+    config.mutable_server()->set_index(server);
+    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
+    config.mutable_checkpoint()->set_load(load);
+    return config;
+  };
+  std::map<ShardId, uint64_t> first, content;
+  {
+    const Ps ps = StartWell(config_of(0, 1, ""));
+    EnsureTables(ps);
+    PushMany(ps, 1, 3);
+    first = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("first").ok());
+    PushMany(ps, 4, 5);
+  }
+  {
+    const Ps ps = StartWell(config_of(0, 1, "first"));
+    EXPECT_EQ(Content(ps), first);
+    PushMany(ps, 6, 8);
+    content = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("second").ok());
+    ps.storage->Close();
+  }
+  const auto content_of_two = [&](const std::string& load) {
+    std::map<ShardId, uint64_t> found;
+    for (uint32_t server = 0; server < 2; ++server) {
+      const Ps ps = StartWell(config_of(server, 2, load));
+      found.merge(Content(ps));
+      ps.storage->Close();
+    }
+    return found;
+  };
+  EXPECT_EQ(content_of_two("first"), content);
+  // Only to the one that was gone back to last.
+  EXPECT_EQ(content_of_two("second"), content);
+  EXPECT_EQ(content_of_two("first"), first);
+  fs::remove_all(root_ / "ps1");
+  EXPECT_EQ(content_of_two("first"), first);
+}
+
+TEST_P(StorageLifeTest, APsOfWhoseShardsSomeHaveGoneBackAndOthersHaveNotDoesNotStart) {
+  const auto config_of = [this](uint32_t server, uint32_t servers) {
+    v1::Config config = MakeConfig(absl::StrCat("ps", server));
+    config.mutable_cluster()->set_servers(servers);
+    config.mutable_server()->set_index(server);
+    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
+    return config;
+  };
+  for (uint32_t server = 0; server < 2; ++server) {
+    const Ps ps = StartWell(config_of(server, 2));
+    EnsureTables(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("first").ok());
+    ps.storage->Close();
+  }
+  v1::Config config = config_of(0, 2);
+  config.mutable_checkpoint()->set_load("first");
+  {
+    const Ps ps = StartWell(config);
+    ps.storage->Close();
+  }
+  config = config_of(2, 1);
+  config.mutable_server()->set_index(0);
+  config.mutable_checkpoint()->set_load("first");
+  const absl::Status status = Start(config).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("have gone back to checkpoint `first` before, and "),
+                             testing::HasSubstr("start it without checkpoint.load")));
+}
+
 // What could not be read may be read again later.
 TEST_P(StorageLifeTest, WhatIsPushedWhileTheNewestLineagesCheckpointIsDamagedIsThereOnceItIsWholeAgain) {
   {
