@@ -15,6 +15,7 @@ namespace lodestone::simulation {
 namespace {
 
 constexpr char kClusterName[] = "simulated";
+constexpr uint32_t kServersMax = 5;
 
 // What a copy of a shard is, in short.
 std::string TextOf(const server::Shard::State& state) {
@@ -63,8 +64,8 @@ Shape DrawShape(Kernel* kernel) {
 }
 
 Cluster::Cluster(const Shape& shape, Kernel* kernel, Network* network, Disk* disk, Ledger* ledger)
-    : shape_(shape), kernel_(kernel), network_(network), disk_(disk), ledger_(ledger), machines_(shape.servers) {
-  machines_.back().came = !shape.late;
+    : shape_(shape), kernel_(kernel), network_(network), disk_(disk), ledger_(ledger), machines_(kServersMax) {
+  machines_[shape.servers - 1].came = !shape.late;
   directory_.coordinator = [this](Method method, std::string request, int64_t timeout_ms) {
     return CallCoordinator(method, std::move(request), timeout_ms);
   };
@@ -96,7 +97,6 @@ v1::Config Cluster::ConfigOf(uint32_t server) const {
   config.mutable_server()->set_log_segment_bytes(shape_.segment_bytes);
   config.mutable_checkpoint()->set_every_ms(shape_.checkpoint_ms);
   config.mutable_checkpoint()->set_keep(2);
-  config.mutable_checkpoint()->set_at_exit(false);
   if (shape_.one_checkpoint_dir) config.mutable_checkpoint()->set_dir(absl::StrCat(disk_->folder(), "/checkpoints"));
   const Machine& machine = machines_[server];
   const bool leaves_it = kernel_->Chance(0.5) && (machine.may_load || shape_.one_checkpoint_dir);
@@ -175,7 +175,7 @@ void Cluster::Kill(uint32_t server, bool machine_too) {
   if (machine.ps == nullptr || !machine.process->alive) return;
   const ProcessRef process = machine.process;
   kernel_->Trace(absl::StrCat("kills ", process->name, machine_too ? " and its machine" : ""));
-  machine.went_back |= machine.ps->serves();
+  machine.went_back |= machine.ps->has_begun();
   process->alive = false;
   network_->EndLinesOf(process, machine_too ? kernel_->Between(500'000, 3'000'000) : 0);
   if (process->stopped) kernel_->Continue(process);
@@ -203,6 +203,23 @@ void Cluster::Kill(uint32_t server, bool machine_too) {
     machine.ending = false;
     kernel_->Notify(&machine);
   });
+}
+
+bool Cluster::Leave(uint32_t server, bool machine_too) {
+  Machine& machine = machines_[server];
+  const ProcessRef process = machine.process;
+  if (machine.ps == nullptr || !process->alive || process->stopped || !machine.ps->serves()) return false;
+  kernel_->Trace(absl::StrCat("ends ", process->name));
+  const auto left = std::make_shared<bool>(false);
+  kernel_->After(0, process, [kernel = kernel_, ps = machine.ps.get(), left] {
+    ps->Leave();
+    *left = true;
+    kernel->Notify(left.get());
+  });
+  while (process->alive && !*left) kernel_->Wait(left.get(), kernel_->NowMs() + 20);
+  if (!process->alive) return false;
+  Kill(server, machine_too);
+  return true;
 }
 
 void Cluster::LoseDisk(uint32_t server) {
@@ -292,8 +309,28 @@ void Cluster::GatherCheckpoint(const std::string& checkpoint) const {
   }
 }
 
+void Cluster::ChangeServers(uint32_t servers) {
+  kernel_->Trace(absl::StrCat("ends all, and starts ", servers));
+  uint32_t ended = 0;
+  for (uint32_t server = 0; server < shape_.servers; ++server) {
+    kernel_->After(0, kernel_->world(), [this, server, &ended] {
+      if (!Leave(server, kernel_->Chance(0.3)))
+        ledger_->Fail(absl::StrCat("ps ", server, " does not end as it is told"));
+      ++ended;
+      kernel_->Notify(&ended);
+    });
+  }
+  while (ended < shape_.servers) kernel_->Wait(&ended, kernel_->NowMs() + 20);
+  for (Machine& machine : machines_) {
+    while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
+  }
+  shape_.servers = servers;
+  for (uint32_t server = 0; server < shape_.servers; ++server) StartPs(server);
+  StartClients();
+}
+
 void Cluster::Come() {
-  machines_.back().came = true;
+  machines_[shape_.servers - 1].came = true;
   StartPs(shape_.servers - 1);
 }
 

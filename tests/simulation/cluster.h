@@ -55,6 +55,9 @@ class Cluster {
   const ProcessRef& process(uint32_t server) const { return machines_[server].process; }
   // Ends a ps's process; with `machine`, what its disk does not have is lost too.
   void Kill(uint32_t server, bool machine);
+  // Ends a ps by SIGTERM, and waits for its end; then, with `machine`, that ends too. Whether it ended so: it does not
+  // if it does not serve, and may be killed meanwhile.
+  bool Leave(uint32_t server, bool machine);
   // What a ps that was killed has on its disk is gone for ever.
   void LoseDisk(uint32_t server);
   // Starts a ps that does not run, as soon as its former life has ended.
@@ -70,6 +73,9 @@ class Cluster {
   void GoBack(const std::string& checkpoint);
   // Kills all ps, and starts them with other cluster.replicas.
   void ChangeReplicas(uint32_t replicas);
+  // Ends all ps by SIGTERM, and starts so many, and new clients. REQUIRES: all serve, nobody is late, one
+  // checkpoint.dir, and no clients.
+  void ChangeServers(uint32_t servers);
   // Whether the late ps has not come yet; and has it come.
   bool IsOut(uint32_t server) const { return !machines_[server].came; }
   void Come();

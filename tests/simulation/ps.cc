@@ -14,6 +14,7 @@ namespace lodestone::simulation {
 namespace {
 
 constexpr int64_t kRouteAgainMs = 100;
+constexpr int64_t kDrainUs = 100'000;  // For calls that are under way to be answered.
 
 server::Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   server::Store::Options options;
@@ -73,6 +74,7 @@ Ps::Ps(const v1::Config& config, const ProcessRef& process, Network* network, Di
 
 Ps::~Ps() {
   LODESTONE_CHECK(!process_->alive);
+  while (leaving_ && !left_) kernel_->Wait(&left_, kernel_->NowMs() + 1);
   if (member_.joinable()) member_.join();
   if (storage_ != nullptr) storage_->Stop();
   if (replication_ != nullptr) replication_->Shutdown();
@@ -84,6 +86,25 @@ Ps::~Ps() {
   if (storage_ != nullptr) storage_->Close();
   storage_.reset();
   replication_.reset();
+}
+
+void Ps::Leave() {
+  leaving_ = true;
+  kernel_->Notify(&ask_route_);
+  member_.join();
+  lease_ends_ms_ = 0;
+  Heartbeat().IgnoreError();
+  if (replication_ != nullptr) replication_->Shutdown();
+  store_.StopWaits();
+  drained_ = true;
+  kernel_->Sleep(kDrainUs);
+  ticks_.join();
+  begin_.join();
+  store_.StopSweeps();
+  store_.shards().executors().Drain();
+  storage_->Close();
+  left_ = true;
+  kernel_->Notify(&left_);
 }
 
 server::Replication::Dependencies Ps::DependenciesOf() {
@@ -113,14 +134,14 @@ absl::Status Ps::CheckPlace() const {
 
 void Ps::Pause(int64_t ms) {
   const int64_t until_ms = kernel_->NowMs() + ms;
-  while (process_->alive && !ask_route_ && !ask_heartbeat_ && kernel_->NowMs() < until_ms) {
+  while (Goes() && !ask_route_ && !ask_heartbeat_ && kernel_->NowMs() < until_ms) {
     kernel_->Wait(&ask_route_, until_ms);
   }
 }
 
 void Ps::RunMember() {
   Backoff backoff(config_.server().index());
-  while (process_->alive) {  // AwaitRoute.
+  while (Goes()) {  // AwaitRoute.
     const absl::Status status = [&]() -> absl::Status {
       if (incarnation_ == 0) LODESTONE_RETURN_IF_ERROR(Join());
       absl::Status beat = Heartbeat();
@@ -133,9 +154,9 @@ void Ps::RunMember() {
   }
   int64_t next_beat_ms = kernel_->NowMs() + HeartbeatMs();
   int64_t next_route_ms = Simulation::kNever, fetched_ms = 0;
-  while (process_->alive) {  // KeepLease.
+  while (Goes()) {  // KeepLease.
     Pause(std::max<int64_t>(1, std::min(next_beat_ms, next_route_ms) - kernel_->NowMs()));
-    if (!process_->alive) return;
+    if (!Goes()) return;
     if (std::exchange(ask_route_, false)) next_route_ms = std::min(next_route_ms, fetched_ms + kRouteAgainMs);
     if (std::exchange(ask_heartbeat_, false)) next_beat_ms = 0;
     if (kernel_->NowMs() >= next_beat_ms) {
@@ -189,6 +210,7 @@ absl::Status Ps::Join() {
 absl::Status Ps::Heartbeat() {
   v1::HeartbeatRequest request;
   request.set_incarnation(incarnation_);
+  request.set_leaving(leaving_);
   request.mutable_server()->set_table_bytes(store_.tables().totals().second);
   if (wants_copies_ && replication_ != nullptr) {
     for (v1::ShardCopy& copy : replication_->Copies()) *request.add_copies() = std::move(copy);
@@ -270,7 +292,7 @@ void Ps::Begin(const ShardMap& map) {
 }
 
 void Ps::RunTicks() {
-  while (process_->alive) {
+  while (Goes()) {
     kernel_->Sleep(1'000'000);
     if (process_->alive) store_.Tick();
   }
@@ -306,6 +328,7 @@ void Ps::TakeExchange(const LineRef& line) {
 }
 
 void Ps::TakeCall(const std::weak_ptr<Line>& line, const std::string& message) {
+  if (drained_) return;
   const grpc::Slice slice(message);
   v1::ExchangeRequest request;
   Payload payload;

@@ -55,10 +55,14 @@ class Ps {
 
   const ProcessRef& process() const { return process_; }
   Incarnation incarnation() const { return incarnation_; }
-  bool serves() const { return serves_; }
+  bool has_begun() const { return serves_; }
+  // Not any more once it leaves.
+  bool serves() const { return serves_ && !leaving_; }
   // Why it could not begin; OK: it has, or is about to.
   const absl::Status& failure() const { return failure_; }
   server::Store* store() { return &store_; }
+  // Ends it as SIGTERM does, but for its process. REQUIRES: serves(); called on a fiber of its process, once.
+  void Leave();
   // Writes a named checkpoint of what it owns.
   absl::Status WriteCheckpoint(const std::string& name) { return storage_->Checkpoint(name).status(); }
 
@@ -78,6 +82,7 @@ class Ps {
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
   void TakeCall(const std::weak_ptr<Line>& line, const std::string& message);
   void Pause(int64_t ms);
+  bool Goes() const { return process_->alive && !leaving_; }
   int64_t HeartbeatMs() const { return std::min<int64_t>(lease_ms_ / 3, 1000); }
   int64_t CallMs() const { return std::clamp<int64_t>(lease_ms_ / 3, 250, 5000); }
 
@@ -95,6 +100,7 @@ class Ps {
 
   absl::Status failure_;
   bool serves_ = false;
+  bool leaving_ = false, drained_ = false, left_ = false;
   Incarnation incarnation_ = 0, former_incarnation_ = 0;
   int64_t lease_ms_ = 0, lease_ends_ms_ = 0, lease_known_ms_ = 0;
   uint64_t epoch_ = 0, told_epoch_ = 0;

@@ -58,6 +58,14 @@ class Faults {
     cluster_.GoBack(checkpoint);
     ++times_back_;
   }
+  // The number of ps changes. REQUIRES: Run has ended. Something is wrong if the cluster does not get well before.
+  void ChangeServers() {
+    const Shape& shape = cluster_.shape();
+    if (shape.late || !shape.one_checkpoint_dir) return;
+    if (!Await(&Cluster::IsQuiet)) return ledger_.Fail("does not heal, and so gets no other number of ps");
+    cluster_.EndClients();
+    cluster_.ChangeServers(static_cast<uint32_t>(kernel_.Between(shape.replicas, std::min(shape.replicas + 2, 4u))));
+  }
   // All ps are started again with other cluster.replicas. REQUIRES: Run has ended.
   void ChangeReplicas() {
     const Shape& shape = cluster_.shape();
@@ -81,6 +89,13 @@ class Faults {
         cluster_.Kill(other, false);
         StartLater(other);
       }
+    } else if (what < 28) {
+      Later(0, [this, server, machine = kernel_.Chance(0.5)] {
+        if (ended_) return;
+        cluster_.Leave(server, machine);
+        if (ended_) return cluster_.StartPs(server);
+        StartLater(server);
+      });
     } else if (what < 34) {
       KillInWrite(server);
     } else if (what < 48) {
@@ -246,10 +261,11 @@ RunResult Run(const RunOptions& options) {
       cluster.Start();
       faults.Run(options.faults_ms);
       for (const char* const checkpoint : {"first", "second"}) {
-        const bool other_replicas = kernel.Chance(0.3), goes_back = kernel.Chance(0.3);
-        if (!ledger.failure().empty() || (!other_replicas && !goes_back)) break;
+        const bool other_replicas = kernel.Chance(0.2), goes_back = kernel.Chance(0.3), others = kernel.Chance(0.2);
+        if (!ledger.failure().empty() || (!other_replicas && !goes_back && !others)) break;
         if (other_replicas) faults.ChangeReplicas();
         if (goes_back) faults.GoBack(checkpoint);
+        if (others && ledger.failure().empty()) faults.ChangeServers();
         if (ledger.failure().empty()) faults.Run(options.faults_ms / 2);
       }
       // Pushes go on: a follower that was left alone counts again with the next one (README.md).
