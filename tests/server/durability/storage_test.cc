@@ -340,6 +340,27 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+TEST_P(StorageLifeTest, WithoutALogAPsThatIsKilledHasGoneBackToo) {
+  std::map<ShardId, uint64_t> early;
+  config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 5);
+    early = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("early").ok());
+    PushMany(ps, 6, 10);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  config_.mutable_checkpoint()->set_load("early");
+  {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(Content(ps), early);
+    config_ = Killed();
+  }
+  EXPECT_EQ(Content(StartWell(config_)), early);
+}
+
 // checkpoint.load was left in the configuration, and there are more ps: the folder of the new one is empty.
 TEST_P(StorageLifeTest, WhatHasGoneBackDoesNotGoBackAgainOnAPsThatComesLater) {
   const auto config_of = [this](uint32_t server, uint32_t servers, const std::string& load) {
