@@ -1,5 +1,5 @@
 // Which shards have gone back to a named checkpoint (checkpoint.load): a note of each ps beside its part of the
-// checkpoint, of the shards that it owned, so that they go back once, whoever owns them later. A ps with an empty
+// checkpoint, of the shards that it owned, so that they go back once, whichever ps has them later. A ps with an empty
 // folder of its own does not know that otherwise: one that is added, say, while checkpoint.load is still in the
 // configuration.
 //
