@@ -479,6 +479,9 @@ TEST_F(ReplicaStorageTest, AFollowerOfAnEarlierLineageGetsTheStatesAndTheirLinea
   ASSERT_NO_FATAL_FAILURE(Restart(1));
   ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
   EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_EQ(b().store->shards().Get(shard)->lineage(), 2u) << shard;
+  }
   Checkpoint(&b());
   ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
   ExpectSame(&a(), &b());
