@@ -29,7 +29,7 @@ RunOptions SeedOptions(uint64_t seed) {
 #ifdef LODESTONE_SANITIZER  // A cluster takes seconds there.
 constexpr uint64_t kSeeds = 20;
 #else
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kSeeds = 100;
 #endif
 
 class SimulationTest : public ::testing::Test {
