@@ -100,6 +100,7 @@ class Storage {
   // Has the ps not go back where all of `shards`, its own, have gone back to the checkpoint already, on whichever ps.
   // FAILED_PRECONDITION if some have, and others have not.
   absl::Status SettleGoingBack(const std::vector<ShardId>& shards);
+  // Notes beside the checkpoint that the shards of this ps have gone back to it.
   absl::Status NoteOwnedGoneBack(const Store& store) const;
   // Gives the ps and all shards the lineages of this life.
   absl::Status BeginLineages(bool goes_back, const RecoveryReport& report, Store* store);

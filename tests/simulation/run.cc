@@ -187,7 +187,7 @@ class Faults {
   // Only where it is promised that nothing is lost: what is acknowledged is on the disk, or the other copy has it.
   void KillMachine(uint32_t server) {
     const Shape& shape = cluster_.shape();
-    // With its disk for good; the coordinator's state is on that of ps 0.
+    // Whether the machine never gets its disk back. Where the coordinator is embedded, the disk of ps 0 has its state.
     const bool with_disk = disks_may_be_lost_ && shape.replicas > 1 && (server != 0 || shape.elected) &&
                            !cluster_.IsOut(server) && kernel_.Chance(0.3);
     if (!shape.syncs || with_disk) {

@@ -57,6 +57,15 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     return config;
   }
 
+  // Of one of several ps, in a folder of its own, with one folder of checkpoints for all.
+  v1::Config MakeConfigOf(uint32_t server, uint32_t servers) const {
+    v1::Config config = MakeConfig(absl::StrCat("ps", server));
+    config.mutable_cluster()->set_servers(servers);
+    config.mutable_server()->set_index(server);
+    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
+    return config;
+  }
+
   // What a kill would leave of the ps in `config_`, as the folder of a new configuration.
   v1::Config Killed() {
     const std::string copy = absl::StrCat("copy", ++copies_);

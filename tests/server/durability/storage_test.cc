@@ -364,10 +364,7 @@ TEST_P(StorageLifeTest, WithoutALogAPsThatIsKilledHasGoneBackToo) {
 // checkpoint.load was left in the configuration, and there are more ps: the folder of the new one is empty.
 TEST_P(StorageLifeTest, WhatHasGoneBackDoesNotGoBackAgainOnAPsThatComesLater) {
   const auto config_of = [this](uint32_t server, uint32_t servers, const std::string& load) {
-    v1::Config config = MakeConfig(absl::StrCat("ps", server));
-    config.mutable_cluster()->set_servers(servers);
-    config.mutable_server()->set_index(server);
-    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
+    v1::Config config = MakeConfigOf(server, servers);
     config.mutable_checkpoint()->set_load(load);
     return config;
   };
@@ -406,26 +403,19 @@ TEST_P(StorageLifeTest, WhatHasGoneBackDoesNotGoBackAgainOnAPsThatComesLater) {
 }
 
 TEST_P(StorageLifeTest, APsOfWhoseShardsSomeHaveGoneBackAndOthersHaveNotDoesNotStart) {
-  const auto config_of = [this](uint32_t server, uint32_t servers) {
-    v1::Config config = MakeConfig(absl::StrCat("ps", server));
-    config.mutable_cluster()->set_servers(servers);
-    config.mutable_server()->set_index(server);
-    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
-    return config;
-  };
   for (uint32_t server = 0; server < 2; ++server) {
-    const Ps ps = StartWell(config_of(server, 2));
+    const Ps ps = StartWell(MakeConfigOf(server, 2));
     EnsureTables(ps);
     ASSERT_TRUE(ps.storage->Checkpoint("first").ok());
     ps.storage->Close();
   }
-  v1::Config config = config_of(0, 2);
+  v1::Config config = MakeConfigOf(0, 2);
   config.mutable_checkpoint()->set_load("first");
   {
     const Ps ps = StartWell(config);
     ps.storage->Close();
   }
-  config = config_of(2, 1);
+  config = MakeConfigOf(2, 1);  // Another folder.
   config.mutable_server()->set_index(0);
   config.mutable_checkpoint()->set_load("first");
   const absl::Status status = Start(config).status;
@@ -475,20 +465,13 @@ TEST_P(StorageLifeTest, WhatIsPushedWhileTheNewestLineagesCheckpointIsDamagedIsT
 // The folder of checkpoints is one for all ps. What this one wrote after it had seen a later lineage there was not
 // taken for its own by its next life.
 TEST_P(StorageLifeTest, ThatAnotherPsHasGoneBackDoesNotDisturbTheLogOfThisOne) {
-  const auto config_of = [this](uint32_t server) {
-    v1::Config config = MakeConfig(absl::StrCat("ps", server));
-    config.mutable_cluster()->set_servers(2);
-    config.mutable_server()->set_index(server);
-    config.mutable_checkpoint()->set_dir((root_ / "checkpoints").string());
-    return config;
-  };
-  v1::Config other_config = config_of(1);
+  v1::Config other_config = MakeConfigOf(1, 2);
   {
     const Ps other = StartWell(other_config);
     EnsureTables(other);
     ASSERT_TRUE(other.storage->Checkpoint("first").ok());
   }
-  config_ = config_of(0);
+  config_ = MakeConfigOf(0, 2);
   std::map<ShardId, uint64_t> content;
   const auto push = [&](Sequence first, Sequence last) {
     const Ps ps = StartWell(config_);
