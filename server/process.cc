@@ -164,7 +164,7 @@ void ServerProcess::StartReplication() {
   };
   dependencies.on_owners_changed = [this] { broadcaster_.EndAll(); };
   dependencies.on_state = [this](ShardId) {
-    if (storage_ != nullptr) storage_->CheckpointSoon();
+    if (storage_ != nullptr) storage_->WriteArrivedSoon();
   };
   dependencies.on_disk = [this](ShardId shard) {
     // Without replicas and without a folder, an owner has no more on the disk than its last checkpoint.

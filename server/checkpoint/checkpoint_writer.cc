@@ -87,6 +87,7 @@ class CheckpointWriter::Attempt {
     manifest_.set_server(writer_.options_.server);
     manifest_.set_created_ms(created_ms);
     manifest_.set_program(kVersion);
+    manifest_.set_arrived(source.arrived);
     const uint64_t own_lineage = manifest_.lineage();
     std::set<std::string> needs;
     for (ShardEntry& entry : contents_) {
@@ -197,7 +198,7 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   const auto begin = std::chrono::steady_clock::now();
   LODESTONE_ASSIGN_OR_RETURN(const std::string chosen, ChooseName(name));
   const bool periodic = name.empty();
-  const Periodic* const base = periodic ? Base() : nullptr;
+  const Periodic* const base = periodic && !source.arrived ? Base() : nullptr;
   const Contents nothing;
   Attempt attempt(*this, chosen, base == nullptr ? nothing : base->contents);
   if (const absl::Status status = attempt.Run(source); !status.ok()) {
@@ -208,7 +209,7 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   }
   Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0};
   if (periodic) {
-    NotePeriodic(attempt.manifest(), base == nullptr ? 0 : base->since_full + 1);
+    if (!source.arrived) NotePeriodic(attempt.manifest(), base == nullptr ? 0 : base->since_full + 1);
     if (const absl::Status removed = RemoveOld(); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove old ones error={}", removed.ToString());
     }
@@ -308,11 +309,17 @@ absl::Status CheckpointWriter::RemoveOld() const {
   std::sort(own.begin(), own.end());
   std::set<const FoundManifest*> old;
   uint32_t kept = 0;
+  absl::flat_hash_map<ShardId, uint32_t> copies;  // In those that are kept and newer.
   for (auto each = own.rbegin(); each != own.rend(); ++each) {
-    if (kept == options_.keep || damaged_.contains(each->second->name)) {
+    const absl::StatusOr<v1::ServerManifest>& manifest = each->second->manifest;
+    const auto is_kept_elsewhere = [&](const ShardEntry& entry) { return copies[entry.shard()] >= options_.keep; };
+    const bool is_spare = manifest.ok() && manifest->arrived() &&
+                          std::all_of(manifest->contents().begin(), manifest->contents().end(), is_kept_elsewhere);
+    if (kept == options_.keep || is_spare || damaged_.contains(each->second->name)) {
       old.insert(each->second);
-    } else if (each->second->manifest.ok()) {
-      ++kept;
+    } else if (manifest.ok()) {
+      if (!manifest->arrived()) ++kept;
+      for (const ShardEntry& entry : manifest->contents()) ++copies[entry.shard()];
     }
   }
 

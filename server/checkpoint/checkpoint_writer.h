@@ -3,7 +3,9 @@
 //
 // Periodic ones (auto-ps3-000012) are kept so many at a time (`keep`), and share no file: each holds what changed since
 // the one that comes `keep` before it, or everything. So damage to a file spoils one of those that are kept. Named ones
-// hold everything and are never deleted.
+// hold everything and are never deleted. In between, shards that came from another ps are written by themselves
+// ("arrived"), as periodic ones that do not count among those that are kept: what else the ps holds may be a thousand
+// times as much.
 //
 // Thread-safe; one checkpoint is written at a time. Knows the shards by functions only.
 #pragma once
@@ -57,6 +59,8 @@ class CheckpointWriter {
     // Fills what is the ps's: servers, shards, seed, lineage, generation, tables, sessions, forgotten_max, coordinator.
     // Called after the last collect, so that all tables and sessions that the states may have are there.
     std::function<void(v1::ServerManifest* manifest)> describe;
+    // It is one of shards that have arrived: full, and nothing builds on it. Not for a named one.
+    bool arrived = false;
   };
   struct Result {
     std::string path;  // The checkpoint's folder.

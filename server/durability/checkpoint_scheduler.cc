@@ -54,33 +54,33 @@ void CheckpointScheduler::RunThread() {
   int64_t next_ms = time_.NowMs() + period_.count();
   MutexLock lock(&mu_);
   while (!closing_) {
-    std::optional<int64_t> wake_ms = soon_at_ms_;
-    if (period_.count() > 0) wake_ms = std::min(next_ms, wake_ms.value_or(next_ms));
-    const bool due = wake_ms.has_value() && time_.NowMs() >= *wake_ms;
-    if (jobs_.empty() && !due) {
-      if (wake_ms.has_value()) {
-        changed_.WaitForMs(&mu_, *wake_ms - time_.NowMs());
-      } else {
-        changed_.Wait(&mu_);
-      }
-      continue;
-    }
-    Job* job = nullptr;
-    const bool soon = soon_at_ms_.has_value();
     if (!jobs_.empty()) {
-      job = jobs_.front();
+      Job* const job = jobs_.front();
       jobs_.pop_front();
-    } else {
-      soon_at_ms_.reset();
-    }
-    mu_.Unlock();
-    absl::Status result = job != nullptr ? job->run() : checkpoint_();
-    mu_.Lock();
-    if (job == nullptr && soon && !result.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
-    if (job != nullptr) {
+      mu_.Unlock();
+      absl::Status result = job->run();
+      mu_.Lock();
       job->result = std::move(result);
       changed_.NotifyAll();
+      continue;
     }
+    std::optional<int64_t> wake_ms = soon_at_ms_;
+    if (period_.count() > 0) wake_ms = std::min(next_ms, wake_ms.value_or(next_ms));
+    if (!wake_ms.has_value()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const int64_t now_ms = time_.NowMs();
+    if (now_ms < *wake_ms) {
+      changed_.WaitForMs(&mu_, *wake_ms - now_ms);
+      continue;
+    }
+    const bool due = period_.count() > 0 && now_ms >= next_ms;
+    const bool soon = std::exchange(soon_at_ms_, std::nullopt).has_value();
+    mu_.Unlock();
+    const absl::Status written = due ? checkpoint_() : arrived_();
+    mu_.Lock();
+    if (soon && !written.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
     if (due) next_ms = time_.NowMs() + period_.count();
   }
 }

@@ -19,15 +19,17 @@ namespace lodestone::server {
 
 class CheckpointScheduler {
  public:
-  // `checkpoint` is called each `period` (0: never) and after Soon, on the thread.
-  CheckpointScheduler(std::chrono::milliseconds period, std::function<absl::Status()> checkpoint)
-      : period_(period), checkpoint_(std::move(checkpoint)) {}
+  // `checkpoint` is called each `period` (0: never), `arrived` after Soon, on the thread. The former does what the
+  // latter would.
+  CheckpointScheduler(std::chrono::milliseconds period, std::function<absl::Status()> checkpoint,
+                      std::function<absl::Status()> arrived)
+      : period_(period), checkpoint_(std::move(checkpoint)), arrived_(std::move(arrived)) {}
   ~CheckpointScheduler() { Close(); }
 
   void Start();
   // Has `job` run on the thread, waits, and returns its result. UNAVAILABLE before Start and from Close on.
   absl::Status Run(std::function<absl::Status()> job);
-  // A checkpoint before the next one is due. One that fails is tried again soon. May be called before Start.
+  // Shards have arrived that are in no checkpoint. One that fails is tried again soon. May be called before Start.
   void Soon();
   // Ends the thread after what it is running; jobs that wait get UNAVAILABLE. False, and nothing happens, before Start;
   // false for all calls but the first after it.
@@ -44,6 +46,7 @@ class CheckpointScheduler {
   const std::chrono::milliseconds period_;
   const SteadyTime time_;
   const std::function<absl::Status()> checkpoint_;
+  const std::function<absl::Status()> arrived_;
 
   Mutex mu_;
   CondVar changed_;

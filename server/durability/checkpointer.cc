@@ -87,14 +87,43 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   const bool periodic = name.empty();
   // Whatever is in a segment before these marks is in the checkpoint.
   std::vector<uint64_t> rolled = store_->log().Roll();
-  CheckpointWriter::Source source;
   // A named one is of what counts. The others let the log go, and so have all that may be needed of it.
-  source.shards = periodic ? store_->shards().whole() : store_->shards().held();
-  source.collect = [this, periodic](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+  LODESTONE_ASSIGN_OR_RETURN(v1::CheckpointResponse response,
+                             WriteShards(periodic ? Kind::kPeriodic : Kind::kNamed, name,
+                                         periodic ? store_->shards().whole() : store_->shards().held()));
+  if (periodic) {
+    if (listener_) listener_();
+    // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
+    DropSegments(std::move(rolled));
+  }
+  MutexLock lock(&mu_);
+  status_.set_checkpoint(response.path());
+  status_.set_checkpoint_seconds(response.seconds());
+  status_.set_checkpoint_bytes(response.bytes());
+  written_ms_ = time_->NowMs();
+  return response;
+}
+
+absl::Status Checkpointer::WriteArrived() {
+  std::vector<ShardId> shards = store_->shards().whole();
+  std::erase_if(shards, [this](ShardId shard) { return HoldsStateOf(shard); });
+  if (shards.empty()) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(WriteShards(Kind::kArrived, "", std::move(shards)).status());
+  if (listener_) listener_();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::CheckpointResponse> Checkpointer::WriteShards(Kind kind, const std::string& name,
+                                                                 std::vector<ShardId> shards) {
+  collected_.assign(collected_.size(), {});
+  CheckpointWriter::Source source;
+  source.shards = std::move(shards);
+  source.arrived = kind == Kind::kArrived;
+  source.collect = [this, kind](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
     std::optional<Shard::State> state;
     store_->shards().Run(shard, [&](Shard* held) {
       const bool counts = store_->shards().RoleOf(shard) >= ShardRole::kFollows;
-      if (!counts && !(periodic && store_->shards().IsWhole(shard))) return;
+      if (!counts && (kind == Kind::kNamed || !store_->shards().IsWhole(shard))) return;
       // What was written of a shard before its state was taken from another ps is no base for what it holds now.
       const bool builds =
           !base_states_.empty() && store_->shards().StateGeneration(shard) == base_states_.front()[shard];
@@ -111,13 +140,8 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
     NoteFailure(name, result.status());
     return result.status();
   }
-  NoteWritten(result->manifest, periodic);
-  if (periodic) {
-    failing_ = false;
-    if (listener_) listener_();
-    // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
-    DropSegments(std::move(rolled));
-  }
+  NoteWritten(result->manifest, kind);
+  if (kind != Kind::kNamed) failing_ = false;
   v1::CheckpointResponse response;
   response.set_path(result->path);
   response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
@@ -126,15 +150,12 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
   LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
                 response.bytes(), response.seconds());
-  AddEvent("checkpointed",
-           absl::StrFormat("%s: %u shards, %u bytes in %.2f s", response.path().substr(response.path().rfind('/') + 1),
-                           response.shards(), response.bytes(), response.seconds()));
+  AddEvent("checkpointed", absl::StrFormat("%s: %u shards%s, %u bytes in %.2f s",
+                                           response.path().substr(response.path().rfind('/') + 1), response.shards(),
+                                           kind == Kind::kArrived ? " that came from other ps" : "", response.bytes(),
+                                           response.seconds()));
   MutexLock lock(&mu_);
-  status_.set_checkpoint(response.path());
-  status_.set_checkpoint_seconds(response.seconds());
-  status_.set_checkpoint_bytes(response.bytes());
   status_.clear_checkpoint_error();
-  written_ms_ = time_->NowMs();
   return response;
 }
 
@@ -172,13 +193,12 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
 }
 
-void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, bool periodic) {
-  // A named one is nothing to build on.
+void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, Kind kind) {
   for (const auto& entry : manifest.contents()) {
     written_versions_[entry.shard()] = entry.version();
-    if (periodic) written_states_[entry.shard()] = collected_states_[entry.shard()];
+    if (kind != Kind::kNamed) written_states_[entry.shard()] = collected_states_[entry.shard()];
   }
-  if (!periodic) return;
+  if (kind != Kind::kPeriodic) return;  // Nothing to build on.
   base_states_.push_back(collected_states_);
   if (base_states_.size() > config_.checkpoint().keep()) base_states_.pop_front();
 }

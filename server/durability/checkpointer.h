@@ -1,8 +1,8 @@
 // The checkpoints of one ps: what of its shards goes into them, what is known to be in them, and the log segments that
 // they make superfluous.
 //
-// Thread safety: one thread at a time calls Open, StartFrom, Write, Replace and Changed; any thread the others. The
-// setters come before Open. `dir`, `time`, `events` and the store must outlive it.
+// Thread safety: one thread at a time calls Open, StartFrom, Write, WriteArrived, Replace and Changed; any thread the
+// others. The setters come before Open. `dir`, `time`, `events` and the store must outlive it.
 #pragma once
 
 #include <atomic>
@@ -59,6 +59,9 @@ class Checkpointer {
   // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
+  // Writes the shards that came from another ps since the last checkpoint, if there are any, and no others. Errors as
+  // Write.
+  absl::Status WriteArrived();
   // Writes a periodic checkpoint in the place of periodic ones that are damaged, unless it was told of all of them
   // before. Errors as Write.
   absl::Status Replace(const std::vector<std::string>& damaged);
@@ -75,9 +78,13 @@ class Checkpointer {
   void FillStatus(v1::StorageStatus* status) const;
 
  private:
+  enum class Kind { kPeriodic, kArrived, kNamed };
+
+  // Writes a checkpoint of these shards, and tells of it, but for what only the newest periodic one changes.
+  absl::StatusOr<v1::CheckpointResponse> WriteShards(Kind kind, const std::string& name, std::vector<ShardId> shards);
   void Describe(v1::ServerManifest* manifest) const;
   // Notes that the shards of `manifest` are in a checkpoint.
-  void NoteWritten(const v1::ServerManifest& manifest, bool periodic);
+  void NoteWritten(const v1::ServerManifest& manifest, Kind kind);
   void NoteFailure(const std::string& name, const absl::Status& status);
   // Deletes the segments that the last two checkpoints make superfluous; those that are held, later.
   void DropSegments(std::vector<uint64_t> rolled);

@@ -38,8 +38,10 @@ Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* eve
       calls_(std::move(calls)),
       checkpointer_(config, dir_.get(), time, events),
       rollback_(config, dir_.get(), time, [this](std::string what) { SetWait(std::move(what)); }),
-      scheduler_(std::chrono::milliseconds(config.checkpoint().every_ms()),
-                 [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); }),
+      scheduler_(
+          std::chrono::milliseconds(config.checkpoint().every_ms()),
+          [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); },
+          [this] { return checkpointer_.WriteArrived(); }),
       scrubber_({.dir = dir_->checkpoint_dir(),
                  .cluster = config.cluster().name(),
                  .server = config.server().index(),
@@ -228,7 +230,7 @@ absl::Status Storage::RemoveCheckpoint(const std::string& name) {
   return scheduler_.Run([&] { return checkpointer_.Remove(name); });
 }
 
-void Storage::CheckpointSoon() {
+void Storage::WriteArrivedSoon() {
   if (!dir_->path().empty()) scheduler_.Soon();
 }
 

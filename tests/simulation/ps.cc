@@ -117,7 +117,7 @@ server::Replication::Dependencies Ps::DependenciesOf() {
   dependencies.incarnation = [this] { return incarnation_; };
   dependencies.lease_ends_ms = [this] { return lease_ends_ms_; };
   dependencies.on_owners_changed = [] {};
-  dependencies.on_state = [this](ShardId) { storage_->CheckpointSoon(); };
+  dependencies.on_state = [this](ShardId) { storage_->WriteArrivedSoon(); };
   dependencies.on_disk = [this](ShardId shard) { return storage_->checkpointer().HoldsStateOf(shard); };
   dependencies.note_shared = [this] { return storage_->NoteShared(); };
   dependencies.check_place = [this] { return CheckPlace(); };

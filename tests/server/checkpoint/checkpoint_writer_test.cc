@@ -30,6 +30,15 @@ class CheckpointWriterTest : public ::testing::Test {
     return result.ok() ? *result : CheckpointWriter::Result();
   }
 
+  CheckpointWriter::Result WriteArrived(CheckpointWriter* writer, std::vector<ShardId> shards) {
+    CheckpointWriter::Source source = ps_.source();
+    source.shards = std::move(shards);
+    source.arrived = true;
+    auto result = writer->Write("", source);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : CheckpointWriter::Result();
+  }
+
   // Keeps one at a time: each builds on the one before.
   std::unique_ptr<CheckpointWriter> OpenSingle() const {
     CheckpointWriter::Options options = ps_.options(dir_);
@@ -253,6 +262,52 @@ TEST_F(CheckpointWriterTest, KeepsAnOldOneWhoseShardsNobodyElseHasYet) {
   ASSERT_TRUE(other.OpenWriter(dir_)->Write("", other.source()).ok());
   ASSERT_TRUE(writer->Write("", fewer).ok());
   EXPECT_THAT(Names(), ElementsAre("auto-ps0-000003", "auto-ps1-000001"));
+}
+
+TEST_F(CheckpointWriterTest, WhatHasArrivedIsWrittenWholeAndNothingBuildsOnIt) {
+  const auto writer = OpenSingle();
+  ps_.Run(1, 3);
+  Write(writer.get());
+  ps_.Run(4, 4);
+  const CheckpointWriter::Result arrived = WriteArrived(writer.get(), {1});
+  ASSERT_EQ(arrived.manifest.contents_size(), 1);
+  EXPECT_TRUE(arrived.manifest.arrived());
+  EXPECT_EQ(arrived.manifest.contents(0).shard(), 1u);
+  EXPECT_EQ(arrived.manifest.contents(0).files_size(), 1);
+  EXPECT_EQ(ReadBack().at(1), ps_.checksums().at(1));
+  ps_.Run(5, 5);
+  const CheckpointWriter::Result next = Write(writer.get());
+  for (const auto& entry : next.manifest.contents()) {
+    ASSERT_EQ(entry.files_size(), 2) << entry.shard();
+    EXPECT_EQ(entry.files(1).folder(), "auto-ps0-000001");
+  }
+  EXPECT_EQ(ReadBack(), ps_.checksums());
+}
+
+TEST_F(CheckpointWriterTest, WhatHasArrivedIsKeptUntilAsManyOthersHoldItAndPushesNoneOut) {
+  CheckpointWriter::Options options = ps_.options(dir_);
+  options.full_every = 1;
+  const auto writer = FakePs::OpenWriter(options);
+  ps_.Run(1, 3);
+  Write(writer.get());
+  Write(writer.get());
+  WriteArrived(writer.get(), {1});
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002", "auto-ps0-000003"));
+  Write(writer.get());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000002", "auto-ps0-000003", "auto-ps0-000004"));
+  Write(writer.get());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000004", "auto-ps0-000005"));
+}
+
+TEST_F(CheckpointWriterTest, WhatArrivesAgainAndAgainDoesNotPileUp) {
+  const auto writer = OpenSingle();
+  ps_.Run(1, 3);
+  WriteArrived(writer.get(), {1, 2});
+  WriteArrived(writer.get(), {1});
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002")) << "shard 2 is in the first alone";
+  WriteArrived(writer.get(), {1});
+  WriteArrived(writer.get(), {2});
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000003", "auto-ps0-000004"));
 }
 
 TEST_F(CheckpointWriterTest, BuildsOnNothingThatWasRemovedByHand) {

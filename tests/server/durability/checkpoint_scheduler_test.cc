@@ -17,7 +17,7 @@ absl::Status NoCheckpoint() {
 }
 
 TEST(CheckpointSchedulerTest, RefusesJobsBeforeItsStartAndAfterItsEnd) {
-  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint);
+  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, NoCheckpoint);
   const auto job = [] { return absl::NotFoundError("from the job"); };
   EXPECT_EQ(scheduler.Run(job).code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(scheduler.Close()) << "it has not started";
@@ -29,7 +29,7 @@ TEST(CheckpointSchedulerTest, RefusesJobsBeforeItsStartAndAfterItsEnd) {
 }
 
 TEST(CheckpointSchedulerTest, AJobThatWaitsWhenItEndsIsRefusedAndTheOneUnderWayEnds) {
-  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint);
+  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, NoCheckpoint);
   scheduler.Start();
   std::latch running(1), go_on(1);
   absl::Status first = absl::UnknownError(""), second = absl::UnknownError("");
@@ -54,18 +54,21 @@ TEST(CheckpointSchedulerTest, AJobThatWaitsWhenItEndsIsRefusedAndTheOneUnderWayE
 TEST(CheckpointSchedulerTest, WritesACheckpointEachPeriod) {
   std::latch thrice(3);
   std::atomic<int> written{0};
-  CheckpointScheduler scheduler(milliseconds(10), [&] {
-    if (++written <= 3) thrice.count_down();
-    return absl::OkStatus();
-  });
+  CheckpointScheduler scheduler(
+      milliseconds(10),
+      [&] {
+        if (++written <= 3) thrice.count_down();
+        return absl::OkStatus();
+      },
+      NoCheckpoint);
   scheduler.Start();
   thrice.wait();
 }
 
-TEST(CheckpointSchedulerTest, OneThatIsWantedSoonIsWrittenOnceAndTriedAgainIfItFails) {
+TEST(CheckpointSchedulerTest, WhatHasArrivedIsWrittenOnceAndTriedAgainIfItFails) {
   std::latch twice(2);
   std::atomic<int> written{0};
-  CheckpointScheduler scheduler(milliseconds(0), [&]() -> absl::Status {
+  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, [&]() -> absl::Status {
     twice.count_down();
     return ++written == 1 ? absl::UnavailableError("no space left") : absl::OkStatus();
   });

@@ -1,13 +1,30 @@
 #include "server/durability/checkpointer.h"
 
 #include <latch>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "server/checkpoint/manifest.h"
 #include "tests/server/durability/storage_fixture.h"
 
 namespace lodestone::server {
 namespace {
 
-using CheckpointerTest = StorageFixture;
+class CheckpointerTest : public StorageFixture {
+ protected:
+  std::vector<FoundManifest> Manifests() {
+    const auto found = FindManifests(absl::StrCat(config_.server().data_dir(), "/checkpoints"));
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() ? *found : std::vector<FoundManifest>();
+  }
+  // As if what it has of the shard had come from another ps.
+  static void TakeState(const Ps& ps, ShardId shard) {
+    ps.store->shards().Run(shard, [&](Shard*) {
+      ps.store->shards().BeginState(shard);
+      ps.store->shards().SetRole(shard, ShardRole::kOwns);
+    });
+  }
+};
 
 // The end of a ps may come while its shards are being brought back: the first checkpoint of a life looked for the stop
 // only if its writer was there before.
@@ -32,6 +49,47 @@ TEST_F(CheckpointerTest, KnowsWhetherAShardChangedSinceTheNewestCheckpoint) {
   EXPECT_FALSE(checkpointer.Changed());
   PushMany(ps, 3, 3);
   EXPECT_TRUE(checkpointer.Changed());
+}
+
+// Regression: for each shard that came from another ps, a ps wrote all that it held, which is what a move and a
+// follower's copy had to wait for.
+TEST_F(CheckpointerTest, AShardThatCameFromAnotherPsIsWrittenByItselfAndIsThereAfterAKill) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  Checkpointer& checkpointer = ps.storage->checkpointer();
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  ASSERT_EQ(checkpointer.WriteArrived(), absl::OkStatus());
+  EXPECT_EQ(Manifests().size(), 1u) << "nothing has come";
+  PushMany(ps, 3, 4);
+  constexpr ShardId kCame = 1;
+  TakeState(ps, kCame);
+  EXPECT_FALSE(checkpointer.HoldsStateOf(kCame));
+  int told = 0;
+  checkpointer.SetListener([&told] { ++told; });
+  ASSERT_EQ(checkpointer.WriteArrived(), absl::OkStatus());
+  EXPECT_TRUE(checkpointer.HoldsStateOf(kCame));
+  EXPECT_EQ(told, 1) << "replication confirms what is on the disk";
+  const std::vector<FoundManifest> manifests = Manifests();
+  ASSERT_EQ(manifests.size(), 2u);
+  ASSERT_TRUE(manifests[1].manifest.ok()) << manifests[1].manifest.status();
+  EXPECT_TRUE(manifests[1].manifest->arrived());
+  ASSERT_EQ(manifests[1].manifest->contents_size(), 1);
+  EXPECT_EQ(manifests[1].manifest->contents(0).shard(), kCame);
+  EXPECT_TRUE(checkpointer.Changed()) << "the others have changed";
+
+  PushMany(ps, 5, 6);
+  config_ = Killed();
+  const Ps again = StartWell(config_);
+  EXPECT_EQ(Content(again), Content(ps));
+  // The log is let go by periodic ones alone, of all shards.
+  for (Sequence sequence = 7; sequence < 9; ++sequence) {
+    PushMany(again, sequence, sequence);
+    TakeState(again, kCame);
+    ASSERT_EQ(again.storage->checkpointer().WriteArrived(), absl::OkStatus());
+  }
+  const Ps last = StartWell(Killed());
+  EXPECT_EQ(Content(last), Content(again));
 }
 
 // Regression: a checkpoint described the tables that were published, so that one whose making took longer than two
