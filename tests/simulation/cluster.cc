@@ -151,6 +151,10 @@ void Cluster::StartPs(uint32_t server) {
   if (machine.ps != nullptr || machine.starting || !machine.came || over_) return;
   machine.starting = true;
   while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
+  if (over_) {
+    machine.starting = false;
+    return;
+  }
   if (std::exchange(machine.disk_is_lost, false)) std::filesystem::remove_all(DataDirOf(server));
   const auto process = std::make_shared<Process>();
   process->name = absl::StrCat("ps ", server);
@@ -537,7 +541,10 @@ void Cluster::End() {
 }
 
 void Cluster::EndServers(double with_machine) {
-  for (uint32_t server = 0; server < shape_.servers; ++server) Kill(server, kernel_->Chance(with_machine));
+  for (uint32_t server = 0; server < shape_.servers; ++server) {
+    while (machines_[server].starting) kernel_->Wait(&machines_[server], kernel_->NowMs() + 1);
+    Kill(server, kernel_->Chance(with_machine));
+  }
   for (Machine& machine : machines_) {
     while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
   }

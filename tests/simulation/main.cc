@@ -1,12 +1,13 @@
 // Simulates clusters: see README.md. tools/simulate builds and runs it.
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -68,11 +69,22 @@ std::string FolderOf(pid_t process) {
   return std::string(memory) + "/lodestone-simulation-" + std::to_string(process);
 }
 
+std::atomic<uint64_t> seed_under_way{0};
+
+// Tells which seed a check failed in, or memory was misused, and ends the process.
+void TellSeed(int signal) {
+  std::fprintf(stderr, "FAILED. To see it again: tools/simulate --seed %" PRIu64 " --trace\n", seed_under_way.load());
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
 Totals RunShare(const Share& share, RunOptions options) {
   options.folder = FolderOf(getpid());
+  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, TellSeed);
   Totals totals;
   for (uint64_t n = 0; n < share.count; ++n) {
     options.seed = share.first + n * share.step;
+    seed_under_way.store(options.seed);
     const RunResult result = Run(options);
     totals.Add({1, !result.failure.empty(), result.simulated_seconds, result.faults, result.times_back, result.pushes,
                 result.acknowledged, result.resent});
@@ -114,7 +126,8 @@ Totals RunShares(const std::vector<Share>& shares, const RunOptions& options) {
   close(ends[0]);
   if (!all.failed && told < shares.size()) {
     std::printf(
-        "FAILED: %zu of %zu processes ended without their totals: the system has killed them, for memory perhaps\n",
+        "FAILED: %zu of %zu processes ended without their totals: each has said why, or the system has killed it, for "
+        "memory perhaps\n",
         shares.size() - told, shares.size());
     all.failed = true;
   }
