@@ -106,7 +106,7 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
 
 absl::Status Checkpointer::WriteArrived() {
   std::vector<ShardId> shards = store_->shards().whole();
-  std::erase_if(shards, [this](ShardId shard) { return HoldsStateOf(shard); });
+  std::erase_if(shards, [this](ShardId shard) { return IsStateWritten(shard); });
   if (shards.empty()) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(WriteShards(Kind::kArrived, "", std::move(shards)).status());
   if (listener_) listener_();
@@ -240,14 +240,15 @@ bool Checkpointer::Changed() const {
   if (replacing_) return true;
   for (const ShardId shard : store_->shards().whole()) {
     if (store_->shards().VersionOf(shard) != written_versions_[shard]) return true;
-    if (store_->shards().StateGeneration(shard) != written_states_[shard]) return true;
+    if (!IsStateWritten(shard)) return true;
   }
   return false;
 }
 
-bool Checkpointer::HoldsStateOf(ShardId shard) const {
-  return !dir_->has_log() ||
-         store_->shards().StateGeneration(shard) == written_states_[shard].load(std::memory_order_acquire);
+bool Checkpointer::HoldsStateOf(ShardId shard) const { return !dir_->has_log() || IsStateWritten(shard); }
+
+bool Checkpointer::IsStateWritten(ShardId shard) const {
+  return store_->shards().StateGeneration(shard) == written_states_[shard].load(std::memory_order_acquire);
 }
 
 void Checkpointer::Stop() {

@@ -82,6 +82,8 @@ class Checkpointer {
 
   // Writes a checkpoint of these shards, and tells of it, but for what only the newest periodic one changes.
   absl::StatusOr<v1::CheckpointResponse> WriteShards(Kind kind, const std::string& name, std::vector<ShardId> shards);
+  // Whether a checkpoint has what was taken of a shard from another ps.
+  bool IsStateWritten(ShardId shard) const;
   void Describe(v1::ServerManifest* manifest) const;
   // Notes that the shards of `manifest` are in a checkpoint.
   void NoteWritten(const v1::ServerManifest& manifest, Kind kind);

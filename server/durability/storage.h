@@ -70,8 +70,8 @@ class Storage {
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
   // Removes this ps's part of a checkpoint that was named. Likewise.
   absl::Status RemoveCheckpoint(const std::string& name);
-  // Writes the shards that came from another ps soon: nothing of them is on the disk. Where there is no log, nothing is
-  // lost by waiting for the next periodic checkpoint.
+  // Writes the shards that came from another ps soon: nothing of them is in the ps's folder. Where it has none, nothing
+  // is lost by waiting for the next periodic checkpoint.
   void WriteArrivedSoon();
   // Brings a table back to what it was and returns when that is durable. See TableRollback::Run. UNAVAILABLE before the
   // ps is back, and when it ends.
