@@ -92,6 +92,19 @@ TEST_F(CheckpointerTest, AShardThatCameFromAnotherPsIsWrittenByItselfAndIsThereA
   EXPECT_EQ(Content(last), Content(again));
 }
 
+TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
+  config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  TakeState(ps, 1);
+  ASSERT_EQ(ps.storage->checkpointer().WriteArrived(), absl::OkStatus());
+  const std::vector<FoundManifest> manifests = Manifests();
+  ASSERT_EQ(manifests.size(), 1u);
+  ASSERT_TRUE(manifests[0].manifest.ok()) << manifests[0].manifest.status();
+  EXPECT_EQ(manifests[0].manifest->contents_size(), 1);
+}
+
 // Regression: a checkpoint described the tables that were published, so that one whose making took longer than two
 // checkpoints was in none of them, and the log that had it was dropped.
 TEST_F(CheckpointerTest, ATableWhoseMakingTakesLongerThanTwoCheckpointsIsThereAfterAKill) {
