@@ -148,10 +148,12 @@ void Cluster::StartClients() {
 
 void Cluster::StartPs(uint32_t server) {
   Machine& machine = machines_[server];
-  if (machine.ps != nullptr || machine.starting || !machine.came || over_) return;
+  // The end may come, or a cluster without it, while its former process ends.
+  const auto is_wanted = [&] { return machine.came && !over_ && server < shape_.servers; };
+  if (machine.ps != nullptr || machine.starting || !is_wanted()) return;
   machine.starting = true;
   while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
-  if (over_) {
+  if (!is_wanted()) {
     machine.starting = false;
     return;
   }
