@@ -10,6 +10,9 @@ namespace {
 constexpr int64_t kSoonMs = 100;
 // Until a checkpoint that was wanted soon, and failed, is tried again.
 constexpr int64_t kAgainMs = 1000;
+// How often it is asked whether a checkpoint is due for another reason than time; and after one that failed.
+constexpr int64_t kLookMs = 1000;
+constexpr int64_t kLookAfterFailureMs = 30'000;
 
 }  // namespace
 
@@ -52,6 +55,7 @@ bool CheckpointScheduler::Close() {
 
 void CheckpointScheduler::RunThread() {
   int64_t next_ms = time_.NowMs() + period_.count();
+  int64_t look_ms = time_.NowMs() + kLookMs;
   MutexLock lock(&mu_);
   while (!closing_) {
     if (!jobs_.empty()) {
@@ -64,24 +68,29 @@ void CheckpointScheduler::RunThread() {
       changed_.NotifyAll();
       continue;
     }
-    std::optional<int64_t> wake_ms = soon_at_ms_;
-    if (period_.count() > 0) wake_ms = std::min(next_ms, wake_ms.value_or(next_ms));
-    if (!wake_ms.has_value()) {
-      changed_.Wait(&mu_);
-      continue;
-    }
+    int64_t wake_ms = std::min(look_ms, soon_at_ms_.value_or(look_ms));
+    if (period_.count() > 0) wake_ms = std::min(wake_ms, next_ms);
     const int64_t now_ms = time_.NowMs();
-    if (now_ms < *wake_ms) {
-      changed_.WaitForMs(&mu_, *wake_ms - now_ms);
+    if (now_ms < wake_ms) {
+      changed_.WaitForMs(&mu_, wake_ms - now_ms);
       continue;
     }
-    const bool due = period_.count() > 0 && now_ms >= next_ms;
-    const bool soon = std::exchange(soon_at_ms_, std::nullopt).has_value();
+    bool due = period_.count() > 0 && now_ms >= next_ms;
+    if (!due && now_ms >= look_ms) {
+      look_ms = now_ms + kLookMs;
+      mu_.Unlock();
+      due = calls_.is_due();
+      mu_.Lock();
+    }
+    if (!due && (!soon_at_ms_.has_value() || now_ms < *soon_at_ms_)) continue;
+    const bool arrived = std::exchange(soon_at_ms_, std::nullopt).has_value();
     mu_.Unlock();
-    const absl::Status written = due ? checkpoint_() : arrived_();
+    const absl::Status written = due ? calls_.checkpoint() : calls_.arrived();
     mu_.Lock();
-    if (soon && !written.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
-    if (due) next_ms = time_.NowMs() + period_.count();
+    if (arrived && !written.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
+    if (!due) continue;
+    next_ms = time_.NowMs() + period_.count();
+    if (!written.ok()) look_ms = time_.NowMs() + kLookAfterFailureMs;
   }
 }
 

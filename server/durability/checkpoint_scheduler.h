@@ -19,11 +19,14 @@ namespace lodestone::server {
 
 class CheckpointScheduler {
  public:
-  // `checkpoint` is called each `period` (0: never), `arrived` after Soon, on the thread. The former does what the
-  // latter would.
-  CheckpointScheduler(std::chrono::milliseconds period, std::function<absl::Status()> checkpoint,
-                      std::function<absl::Status()> arrived)
-      : period_(period), checkpoint_(std::move(checkpoint)), arrived_(std::move(arrived)) {}
+  // Called on the thread.
+  struct Calls {
+    std::function<absl::Status()> checkpoint;  // Each period; does what `arrived` would, too.
+    std::function<absl::Status()> arrived;     // After Soon.
+    std::function<bool()> is_due;              // About each second: whether the next checkpoint is not to wait.
+  };
+  // `period`: 0: no checkpoint is due by time.
+  CheckpointScheduler(std::chrono::milliseconds period, Calls calls) : period_(period), calls_(std::move(calls)) {}
   ~CheckpointScheduler() { Close(); }
 
   void Start();
@@ -45,8 +48,7 @@ class CheckpointScheduler {
 
   const std::chrono::milliseconds period_;
   const SteadyTime time_;
-  const std::function<absl::Status()> checkpoint_;
-  const std::function<absl::Status()> arrived_;
+  const Calls calls_;
 
   Mutex mu_;
   CondVar changed_;

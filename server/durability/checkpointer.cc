@@ -1,6 +1,7 @@
 #include "server/durability/checkpointer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,10 @@ uint64_t SpareBytes(const DataDir& dir) {
 }
 
 }  // namespace
+
+uint64_t LogBytesBetweenCheckpoints(uint64_t table_bytes, uint64_t volume_bytes) {
+  return std::min(std::max(limits::kCheckpointLogBytes, 2 * table_bytes), volume_bytes / limits::kCheckpointLogParts);
+}
 
 Checkpointer::Checkpointer(const v1::Config& config, const DataDir* dir, const TimeSource* time, EventLog* events)
     : config_(config),
@@ -86,12 +91,14 @@ void Checkpointer::StartFrom(std::vector<Version> versions, uint64_t base_genera
 absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& name) {
   const bool periodic = name.empty();
   // Whatever is in a segment before these marks is in the checkpoint.
+  const uint64_t logged_bytes = store_->log().written_bytes();
   std::vector<uint64_t> rolled = store_->log().Roll();
   // A named one is of what counts. The others let the log go, and so have all that may be needed of it.
   LODESTONE_ASSIGN_OR_RETURN(v1::CheckpointResponse response,
                              WriteShards(periodic ? Kind::kPeriodic : Kind::kNamed, name,
                                          periodic ? store_->shards().whole() : store_->shards().held()));
   if (periodic) {
+    logged_bytes_ = logged_bytes;
     if (listener_) listener_();
     // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
     DropSegments(std::move(rolled));
@@ -234,6 +241,16 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
   if (held || dir_->path().empty() || keep_from == 0) return;
   const absl::Status status_of_files = dir_->RemoveLogsBefore(keep_from);
   if (!status_of_files.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status_of_files.ToString());
+}
+
+bool Checkpointer::LogIsLong() const {
+  if (!dir_->has_log() || store_ == nullptr) return false;
+  const uint64_t grown = store_->log().written_bytes() - logged_bytes_;
+  if (config_.checkpoint().every_log_bytes() > 0) return grown >= config_.checkpoint().every_log_bytes();
+  if (grown < limits::kCheckpointLogBytes / limits::kCheckpointLogParts) return false;  // Spares a look at the volume.
+  const absl::StatusOr<VolumeBytes> volume = VolumeBytesAt(dir_->path());
+  return grown >= LogBytesBetweenCheckpoints(store_->tables().totals().second,
+                                             volume.ok() ? volume->total : std::numeric_limits<uint64_t>::max());
 }
 
 bool Checkpointer::Changed() const {

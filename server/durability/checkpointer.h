@@ -1,8 +1,8 @@
 // The checkpoints of one ps: what of its shards goes into them, what is known to be in them, and the log segments that
 // they make superfluous.
 //
-// Thread safety: one thread at a time calls Open, StartFrom, Write, WriteArrived, Replace and Changed; any thread the
-// others. The setters come before Open. `dir`, `time`, `events` and the store must outlive it.
+// Thread safety: one thread at a time calls Open, StartFrom, Write, WriteArrived, LogIsLong, Replace and Changed; any
+// thread the others. The setters come before Open. `dir`, `time`, `events` and the store must outlive it.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,9 @@ namespace lodestone::server {
 
 class CheckpointWriter;
 class Store;
+
+// By how much the log of a ps grows between checkpoints where checkpoint.every_log_bytes leaves that to it.
+uint64_t LogBytesBetweenCheckpoints(uint64_t table_bytes, uint64_t volume_bytes);
 
 class Checkpointer {
  public:
@@ -67,6 +70,8 @@ class Checkpointer {
   absl::Status Replace(const std::vector<std::string>& damaged);
   // Removes what this ps has written of a named checkpoint, if it is there. Errors as CheckpointWriter::Remove.
   absl::Status Remove(const std::string& name);
+  // Whether the log has grown so much since the newest periodic one that the next is not to wait for its time.
+  bool LogIsLong() const;
   // Whether a shard is not as it is in the newest checkpoint, or that is to be replaced.
   bool Changed() const;
   // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk.
@@ -111,6 +116,7 @@ class Checkpointer {
   UpdateLog* updates_ = nullptr;
   uint64_t base_generation_ = 0;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
+  uint64_t logged_bytes_ = 0;                 // What was written to the logs before the newest periodic one.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
   std::vector<MarkedVersion> collected_;      // By shard: the update that made what is in it.

@@ -38,10 +38,11 @@ Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* eve
       calls_(std::move(calls)),
       checkpointer_(config, dir_.get(), time, events),
       rollback_(config, dir_.get(), time, [this](std::string what) { SetWait(std::move(what)); }),
-      scheduler_(
-          std::chrono::milliseconds(config.checkpoint().every_ms()),
-          [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); },
-          [this] { return checkpointer_.WriteArrived(); }),
+      scheduler_(std::chrono::milliseconds(config.checkpoint().every_ms()),
+                 {.checkpoint =
+                      [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); },
+                  .arrived = [this] { return checkpointer_.WriteArrived(); },
+                  .is_due = [this] { return checkpointer_.LogIsLong(); }}),
       scrubber_({.dir = dir_->checkpoint_dir(),
                  .cluster = config.cluster().name(),
                  .server = config.server().index(),

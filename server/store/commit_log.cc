@@ -133,6 +133,12 @@ void CommitLog::FillWaits(v1::StatusResponse* status) const {
   wait->add_targets()->set_kind(v1::WaitTarget::DISK);
 }
 
+uint64_t CommitLog::written_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& log : logs_) bytes += log->stats().written;
+  return bytes;
+}
+
 void CommitLog::FillStatus(v1::StorageStatus* status) const {
   for (const auto& log : logs_) {
     const ShardLog::Stats stats = log->stats();

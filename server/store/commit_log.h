@@ -109,6 +109,8 @@ class CommitLog {
   void FillWaits(v1::StatusResponse* status) const;
   // Sets the fields about the log.
   void FillStatus(v1::StorageStatus* status) const;
+  // Bytes of records that the logs have got since the start, whether they are there still or not.
+  uint64_t written_bytes() const;
 
  private:
   bool HasFollowers() const { return replicas_ != nullptr && replicas_->engaged(); }

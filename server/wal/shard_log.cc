@@ -153,7 +153,7 @@ void ShardLog::DropBefore(uint64_t mark) {
 
 ShardLog::Stats ShardLog::stats() const {
   MutexLock lock(&mu_);
-  Stats stats = {.records = committed_, .commits = commits_};
+  Stats stats = {.records = committed_, .commits = commits_, .written = written_bytes_};
   for (const Segment& segment : segments_) stats.bytes += segment.bytes;
   return stats;
 }
@@ -309,6 +309,7 @@ void ShardLog::NoteCommit(uint64_t records, uint64_t bytes) {
   }
   committed_ += records;
   commits_ += records > 0;
+  written_bytes_ += bytes;
   waiting_bytes_ -= bytes;
   segments_.back().bytes = writer_.bytes();
   segments_.back().end = committed_;

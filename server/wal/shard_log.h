@@ -83,6 +83,7 @@ class ShardLog {
     uint64_t records = 0;  // Durable.
     uint64_t commits = 0;  // Groups that they were in.
     uint64_t bytes = 0;    // Of its segments on disk.
+    uint64_t written = 0;  // Bytes of those records.
   };
   Stats stats() const;
   // What those that append wait for.
@@ -155,6 +156,7 @@ class ShardLog {
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of records, in queue_ and writing_.
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;      // Records.
   uint64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Segment> segments_ ABSL_GUARDED_BY(mu_);  // On disk; the last one is being written.
   Thread thread_ ABSL_GUARDED_BY(mu_);                 // Started when it is first needed.
 };

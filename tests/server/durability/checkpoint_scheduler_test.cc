@@ -17,7 +17,7 @@ absl::Status NoCheckpoint() {
 }
 
 TEST(CheckpointSchedulerTest, RefusesJobsBeforeItsStartAndAfterItsEnd) {
-  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, NoCheckpoint);
+  CheckpointScheduler scheduler(milliseconds(0), {NoCheckpoint, NoCheckpoint, [] { return false; }});
   const auto job = [] { return absl::NotFoundError("from the job"); };
   EXPECT_EQ(scheduler.Run(job).code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(scheduler.Close()) << "it has not started";
@@ -29,7 +29,7 @@ TEST(CheckpointSchedulerTest, RefusesJobsBeforeItsStartAndAfterItsEnd) {
 }
 
 TEST(CheckpointSchedulerTest, AJobThatWaitsWhenItEndsIsRefusedAndTheOneUnderWayEnds) {
-  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, NoCheckpoint);
+  CheckpointScheduler scheduler(milliseconds(0), {NoCheckpoint, NoCheckpoint, [] { return false; }});
   scheduler.Start();
   std::latch running(1), go_on(1);
   absl::Status first = absl::UnknownError(""), second = absl::UnknownError("");
@@ -54,13 +54,11 @@ TEST(CheckpointSchedulerTest, AJobThatWaitsWhenItEndsIsRefusedAndTheOneUnderWayE
 TEST(CheckpointSchedulerTest, WritesACheckpointEachPeriod) {
   std::latch thrice(3);
   std::atomic<int> written{0};
-  CheckpointScheduler scheduler(
-      milliseconds(10),
-      [&] {
-        if (++written <= 3) thrice.count_down();
-        return absl::OkStatus();
-      },
-      NoCheckpoint);
+  const auto checkpoint = [&] {
+    if (++written <= 3) thrice.count_down();
+    return absl::OkStatus();
+  };
+  CheckpointScheduler scheduler(milliseconds(10), {checkpoint, NoCheckpoint, [] { return false; }});
   scheduler.Start();
   thrice.wait();
 }
@@ -68,16 +66,31 @@ TEST(CheckpointSchedulerTest, WritesACheckpointEachPeriod) {
 TEST(CheckpointSchedulerTest, WhatHasArrivedIsWrittenOnceAndTriedAgainIfItFails) {
   std::latch twice(2);
   std::atomic<int> written{0};
-  CheckpointScheduler scheduler(milliseconds(0), NoCheckpoint, [&]() -> absl::Status {
+  const auto arrived = [&]() -> absl::Status {
     twice.count_down();
     return ++written == 1 ? absl::UnavailableError("no space left") : absl::OkStatus();
-  });
+  };
+  CheckpointScheduler scheduler(milliseconds(0), {NoCheckpoint, arrived, [] { return false; }});
   scheduler.Soon();  // Is remembered until there is a thread.
   scheduler.Start();
   scheduler.Soon();
   twice.wait();
   scheduler.Close();
   EXPECT_EQ(written, 2);
+}
+
+TEST(CheckpointSchedulerTest, WritesACheckpointThatIsDueForAnotherReasonThanTime) {
+  std::latch written(1);
+  std::atomic<bool> due{false};
+  const auto checkpoint = [&] {
+    EXPECT_TRUE(due.exchange(false)) << "it is not due any more";
+    written.count_down();
+    return absl::OkStatus();
+  };
+  CheckpointScheduler scheduler(milliseconds(0), {checkpoint, NoCheckpoint, [&] { return due.load(); }});
+  scheduler.Start();
+  due = true;
+  written.wait();
 }
 
 }  // namespace

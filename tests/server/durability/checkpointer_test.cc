@@ -105,6 +105,48 @@ TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
   EXPECT_EQ(manifests[0].manifest->contents_size(), 1);
 }
 
+// Regression: however fast a log grew, it was cut each ten minutes alone: a hundred megabytes a second fill a disk
+// soon.
+TEST_F(CheckpointerTest, ALogIsLongOnceItHasGrownBySoMuchSinceAPeriodicCheckpoint) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  v1::Config config = MakeConfig("b");
+  config.mutable_checkpoint()->set_every_log_bytes(100'000);
+  const auto dir = DataDir::Open(config);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  Checkpointer checkpointer(config, dir->get(), &time_, nullptr);  // Of no thread.
+  ASSERT_EQ(checkpointer.Open(ps.store.get()), absl::OkStatus());
+  Sequence sequence = 0;
+  for (; StatusOf(ps).log_bytes() < 90'000; ++sequence) {
+    EXPECT_FALSE(checkpointer.LogIsLong());
+    PushMany(ps, sequence + 1, sequence + 1);
+  }
+  for (; StatusOf(ps).log_bytes() < 120'000; ++sequence) PushMany(ps, sequence + 1, sequence + 1);
+  EXPECT_TRUE(checkpointer.LogIsLong());
+  ASSERT_TRUE(checkpointer.Write("named").ok());
+  EXPECT_TRUE(checkpointer.LogIsLong()) << "a named one cuts no log";
+  ASSERT_TRUE(checkpointer.Write("").ok());
+  EXPECT_FALSE(checkpointer.LogIsLong());
+}
+
+TEST_F(CheckpointerTest, ALogThatGrowsIsCutByItself) {
+  config_.mutable_checkpoint()->set_every_log_bytes(10'000);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  const auto newest = [&] { return StatusOf(ps).checkpoint(); };
+  for (Sequence sequence = 1; newest().find("auto-ps0-000003") == std::string::npos; ++sequence) {
+    PushMany(ps, sequence, sequence);
+  }
+}
+
+TEST(LogBytesBetweenCheckpoints, AreTwiceTheTablesWithinBounds) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  EXPECT_EQ(LogBytesBetweenCheckpoints(0, 1000 * kGiB), 4 * kGiB);
+  EXPECT_EQ(LogBytesBetweenCheckpoints(20 * kGiB, 1000 * kGiB), 40 * kGiB);
+  EXPECT_EQ(LogBytesBetweenCheckpoints(200 * kGiB, 1000 * kGiB), 100 * kGiB);
+  EXPECT_EQ(LogBytesBetweenCheckpoints(0, 20 * kGiB), 2 * kGiB);
+}
+
 // Regression: a checkpoint described the tables that were published, so that one whose making took longer than two
 // checkpoints was in none of them, and the log that had it was dropped.
 TEST_F(CheckpointerTest, ATableWhoseMakingTakesLongerThanTwoCheckpointsIsThereAfterAKill) {
