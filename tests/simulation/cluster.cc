@@ -148,8 +148,8 @@ void Cluster::StartClients() {
 
 void Cluster::StartPs(uint32_t server) {
   Machine& machine = machines_[server];
-  // The end may come, or a cluster without it, while its former process ends.
-  const auto is_wanted = [&] { return machine.came && !over_ && server < shape_.servers; };
+  // All may be ended, or the cluster may have no place for it any more, while its former process ends.
+  const auto is_wanted = [&] { return machine.came && !over_ && !all_end_ && server < shape_.servers; };
   if (machine.ps != nullptr || machine.starting || !is_wanted()) return;
   machine.starting = true;
   while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
@@ -318,6 +318,7 @@ void Cluster::GatherCheckpoint(const std::string& checkpoint) const {
 void Cluster::ChangeServers(uint32_t servers) {
   kernel_->Trace(absl::StrCat("ends all, and starts ", servers));
   uint32_t ended = 0;
+  all_end_ = true;
   for (uint32_t server = 0; server < shape_.servers; ++server) {
     kernel_->After(0, kernel_->world(), [this, server, &ended] {
       if (!Leave(server, kernel_->Chance(0.3)))
@@ -331,6 +332,7 @@ void Cluster::ChangeServers(uint32_t servers) {
     while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
   }
   shape_.servers = servers;
+  all_end_ = false;
   for (uint32_t server = 0; server < shape_.servers; ++server) StartPs(server);
   StartClients();
 }
@@ -543,13 +545,15 @@ void Cluster::End() {
 }
 
 void Cluster::EndServers(double with_machine) {
+  all_end_ = true;
   for (uint32_t server = 0; server < shape_.servers; ++server) {
     while (machines_[server].starting) kernel_->Wait(&machines_[server], kernel_->NowMs() + 1);
     Kill(server, kernel_->Chance(with_machine));
   }
   for (Machine& machine : machines_) {
-    while (machine.ending) kernel_->Wait(&machine, kernel_->NowMs() + 1);
+    while (machine.ending || machine.starting) kernel_->Wait(&machine, kernel_->NowMs() + 1);
   }
+  all_end_ = false;
 }
 
 void Cluster::ChangeReplicas(uint32_t replicas) {

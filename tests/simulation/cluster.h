@@ -146,9 +146,10 @@ class Cluster {
   Directory directory_;
   std::vector<Machine> machines_;
   std::vector<std::unique_ptr<Client>> clients_;
-  bool over_ = false;    // Nothing is started any more.
-  uint64_t resent_ = 0;  // Of clients that have ended.
-  std::string load_;     // checkpoint.load; empty: the cluster has not gone back.
+  bool over_ = false;     // Nothing is started any more.
+  bool all_end_ = false;  // All are being ended: nothing is started meanwhile.
+  uint64_t resent_ = 0;   // Of clients that have ended.
+  std::string load_;      // checkpoint.load; empty: the cluster has not gone back.
 };
 
 }  // namespace lodestone::simulation

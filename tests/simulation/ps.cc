@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::simulation {
 namespace {
@@ -281,6 +282,7 @@ void Ps::Begin(const ShardMap& map) {
   if (!status.ok()) {
     failure_ = status;
     kernel_->Trace(absl::StrCat(process_->name, " cannot begin"));
+    LODESTONE_LOG(ERROR, "simulation", "{} cannot begin: {}", process_->name, status.ToString());
     return;
   }
   if (replication_ != nullptr) replication_->Begin();
