@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
 #include "common/base/limits.h"
+#include "common/config/checkpoint_to_load.h"
 #include "common/config/data_check.h"
 #include "common/config/field_range.h"
 #include "common/config/table_check.h"
@@ -96,12 +97,6 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
   }
 }
 
-bool IsCheckpointName(const std::string& name) {
-  const auto allowed = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-'; };
-  return !name.empty() && name.size() <= 100 && absl::ascii_isalnum(name[0]) &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
-
 void CheckStorage(const v1::Config& config, Problems* problems) {
   const v1::ClusterConfig::Durability durability = config.cluster().durability();
   const bool has_data_dir = !config.server().data_dir().empty();
@@ -146,8 +141,10 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;
-  if (!IsCheckpointName(load)) {
-    problems->push_back({"checkpoint.load", absl::StrCat("`", load, "` is no checkpoint's name: A-Z a-z 0-9 _ . -")});
+  if (!ParseCheckpointToLoad(load).has_value()) {
+    problems->push_back({"checkpoint.load", absl::StrCat("`", load,
+                                                         "` is no checkpoint's name: A-Z a-z 0-9 _ . -, and "
+                                                         "after it #2, #3, … to go back to it once more")});
   } else if (!has_data_dir && config.checkpoint().dir().empty()) {
     problems->push_back({"checkpoint.dir", "must be set, because checkpoint.load is and server.data_dir is not"});
   }

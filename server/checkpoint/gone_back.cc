@@ -1,7 +1,9 @@
 #include "server/checkpoint/gone_back.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,8 +17,11 @@
 namespace lodestone::server {
 namespace {
 
+// By shard, the last time that it has gone back, and the lineage that it had then.
+using Times = std::map<ShardId, std::pair<uint32_t, uint64_t>>;
+
 // Adds what the note at `path` says.
-absl::Status ReadNote(const std::string& path, GoneBack* shards) {
+absl::Status ReadNote(const std::string& path, Times* shards) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader, RecordReader::Open(path));
   v1::GoneBack note;
   ByteView payload;
@@ -25,36 +30,43 @@ absl::Status ReadNote(const std::string& path, GoneBack* shards) {
                                             "damaged: ", reader->error().message()));
   }
   for (const v1::GoneBack::Entry& entry : note.shards()) {
-    uint64_t& lineage = (*shards)[entry.shard()];
-    lineage = std::max(lineage, entry.lineage());
+    auto& last = (*shards)[entry.shard()];
+    last = std::max(last, std::pair(std::max(entry.time(), uint32_t{1}), entry.lineage()));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status NoteGoneBack(const std::string& dir, const std::string& name, uint32_t server, const GoneBack& shards) {
-  const std::string path = absl::StrCat(dir, "/", name, "/", GoneBackName(server));
-  GoneBack all = shards;
+absl::Status NoteGoneBack(const std::string& dir, const CheckpointToLoad& load, uint32_t server,
+                          const GoneBack& shards) {
+  const std::string path = absl::StrCat(dir, "/", load.name, "/", GoneBackName(server));
+  Times all;
+  for (const auto& [shard, lineage] : shards) all[shard] = {load.time, lineage};
   if (FileExists(path)) LODESTONE_RETURN_IF_ERROR(ReadNote(path, &all));
   v1::GoneBack note;
-  for (const auto& [shard, lineage] : all) {
+  for (const auto& [shard, last] : all) {
     v1::GoneBack::Entry* const entry = note.add_shards();
     entry->set_shard(shard);
-    entry->set_lineage(lineage);
+    entry->set_time(last.first);
+    entry->set_lineage(last.second);
   }
   return ReplaceFile(path, RecordBuilder(note, {}).Copy());
 }
 
-absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const std::string& name) {
-  GoneBack shards;
-  const std::string folder = absl::StrCat(dir, "/", name);
+absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const CheckpointToLoad& load) {
+  const std::string folder = absl::StrCat(dir, "/", load.name);
   const absl::StatusOr<std::vector<std::string>> files = ListFolder(folder);
-  if (absl::IsNotFound(files.status())) return shards;
+  if (absl::IsNotFound(files.status())) return GoneBack();
   if (!files.ok()) return files.status();
+  Times all;
   for (const std::string& file : *files) {
     if (!absl::EndsWith(file, kGoneBackSuffix)) continue;
-    LODESTONE_RETURN_IF_ERROR(ReadNote(absl::StrCat(folder, "/", file), &shards));
+    LODESTONE_RETURN_IF_ERROR(ReadNote(absl::StrCat(folder, "/", file), &all));
+  }
+  GoneBack shards;
+  for (const auto& [shard, last] : all) {
+    if (last.first >= load.time) shards[shard] = last.second;
   }
   return shards;
 }

@@ -13,19 +13,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
+#include "common/config/checkpoint_to_load.h"
 
 namespace lodestone::server {
 
 // By shard, the lineage that it had when it had gone back.
 using GoneBack = std::map<ShardId, uint64_t>;
 
-// Notes that `shards`, which ps `server` owns, have gone back to the checkpoint `name` in `dir`, beside those that it
+// Notes that `shards`, which ps `server` owns, have gone back to the checkpoint `load` in `dir`, beside those that it
 // noted before. OK: the disk has it. DATA_LOSS as FindGoneBack; the errors of files. REQUIRES: the checkpoint is there,
 // and so are states of these lineages.
-absl::Status NoteGoneBack(const std::string& dir, const std::string& name, uint32_t server, const GoneBack& shards);
+absl::Status NoteGoneBack(const std::string& dir, const CheckpointToLoad& load, uint32_t server,
+                          const GoneBack& shards);
 
-// The shards that have, as all ps noted. None if there is no such checkpoint. DATA_LOSS, naming the file, if a note is
-// damaged.
-absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const std::string& name);
+// The shards that have, that time or a later one, as all ps noted. None if there is no such checkpoint. DATA_LOSS,
+// naming the file, if a note is damaged.
+absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const CheckpointToLoad& load);
 
 }  // namespace lodestone::server

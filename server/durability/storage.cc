@@ -10,6 +10,7 @@
 #include "common/base/numbers_text.h"
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
+#include "common/config/checkpoint_to_load.h"
 #include "common/telemetry/log.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/gone_back.h"
@@ -32,6 +33,7 @@ std::string GoalOf(const v1::RollbackRequest& request) {
 Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir,
                  FileCalls calls)
     : config_(config),
+      load_(ParseCheckpointToLoad(config.checkpoint().load()).value_or(CheckpointToLoad())),
       time_(time),
       events_(events),
       dir_(std::move(dir)),
@@ -69,7 +71,7 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   options.cluster = dir_->Header();
   options.log_dir = dir_->log_dir();
   options.checkpoint_dir = dir_->checkpoint_dir();
-  options.checkpoint = goes_back ? config_.checkpoint().load() : "";
+  options.checkpoint = goes_back ? load_.name : "";
   options.use_log = !goes_back;
   options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();
   options.servers_changed = dir_->servers() != 0 && dir_->servers() != config_.cluster().servers();
@@ -93,7 +95,11 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
   LODESTONE_RETURN_IF_ERROR(SettleGoingBack(shards));
   const bool goes_back = dir_->goes_back();
   if (!load.empty() && !goes_back) {
-    LODESTONE_LOG(INFO, "storage", "checkpoint={} was loaded before; goes on from the newest state", load);
+    LODESTONE_LOG(
+        INFO, "storage",
+        "checkpoint={} was loaded before; goes on from the newest state (checkpoint.load: {}#{} would go back "
+        "to it again)",
+        load, load_.name, load_.time + 1);
   }
   LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::server::Recover(OptionsOfRecovery(), store));
   for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
@@ -155,7 +161,7 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
 absl::Status Storage::SettleGoingBack(const std::vector<ShardId>& shards) {
   if (!dir_->goes_back() || dir_->path().empty() || shards.empty()) return absl::OkStatus();
   const std::string& load = config_.checkpoint().load();
-  LODESTONE_ASSIGN_OR_RETURN(const GoneBack noted, FindGoneBack(dir_->checkpoint_dir(), load));
+  LODESTONE_ASSIGN_OR_RETURN(const GoneBack noted, FindGoneBack(dir_->checkpoint_dir(), load_));
   if (noted.empty()) return absl::OkStatus();
   LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader all, CheckpointReader::Open(dir_->checkpoint_dir()));
   std::vector<ShardId> gone_back, others;
@@ -182,7 +188,7 @@ absl::Status Storage::NoteOwnedGoneBack(const Store& store) const {
     if (store.shards().RoleOf(shard) == ShardRole::kOwns) shards[shard] = store.shards().Get(shard)->lineage();
   }
   if (shards.empty()) return absl::OkStatus();
-  return NoteGoneBack(dir_->checkpoint_dir(), config_.checkpoint().load(), config_.server().index(), shards);
+  return NoteGoneBack(dir_->checkpoint_dir(), load_, config_.server().index(), shards);
 }
 
 absl::Status Storage::BeginLineages(bool goes_back, const RecoveryReport& report, Store* store) {

@@ -19,6 +19,7 @@
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
+#include "common/config/checkpoint_to_load.h"
 #include "common/io/file.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
@@ -108,6 +109,7 @@ class Storage {
 
   // Constant after construction.
   const v1::Config config_;
+  const CheckpointToLoad load_;  // checkpoint.load; no name: none.
   const TimeSource* const time_;
   EventLog* const events_;
   const std::unique_ptr<DataDir> dir_;

@@ -259,7 +259,11 @@ const std::vector<Broken>& BrokenFiles() {
       {"DurableWithoutAFolder", "cluster: {durability: machine}\n",
        "1:11: cluster.durability: machine needs server.data_dir, the folder that the logs are kept in"},
       {"CheckpointThatCannotBe", "server: {data_dir: d}\ncheckpoint: {load: ../other}\n",
-       "2:14: checkpoint.load: `../other` is no checkpoint's name: A-Z a-z 0-9 _ . -"},
+       "2:14: checkpoint.load: `../other` is no checkpoint's name: A-Z a-z 0-9 _ . -, and after it #2, #3, … to go "
+       "back to it once more"},
+      {"CheckpointForTheFirstTime", "server: {data_dir: d}\ncheckpoint: {load: good#1}\n",
+       "2:14: checkpoint.load: `good#1` is no checkpoint's name: A-Z a-z 0-9 _ . -, and after it #2, #3, … to go back "
+       "to it once more"},
       {"CheckpointsNowhere", "checkpoint: {load: good}\n",
        "1:1: checkpoint.dir: must be set, because checkpoint.load is and server.data_dir is not"},
       {"TokenWithoutTls", "coordinator: {address: \"ps0:7000\"}\nsecurity: {token: t}\n",

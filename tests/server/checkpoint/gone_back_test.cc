@@ -25,7 +25,7 @@ class GoneBackTest : public ::testing::Test {
   GoneBackTest() { EXPECT_TRUE(writer_->Write("named", ps_.source()).ok()); }
 
   GoneBack Found() const {
-    const auto found = FindGoneBack(dir_, "named");
+    const auto found = FindGoneBack(dir_, {"named"});
     EXPECT_TRUE(found.ok()) << found.status();
     return *found;
   }
@@ -37,19 +37,30 @@ class GoneBackTest : public ::testing::Test {
 
 TEST_F(GoneBackTest, TheNotesOfAllPsCountAndALaterLineageOfThem) {
   EXPECT_THAT(Found(), IsEmpty());
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 0, {{1, 5}, {2, 5}}).ok());
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 0, {{2, 3}, {3, 6}}).ok()) << "what it noted before stays";
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 7, {{1, 9}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 0, {{1, 5}, {2, 5}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 0, {{2, 3}, {3, 6}}).ok()) << "what it noted before stays";
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 7, {{1, 9}}).ok());
   EXPECT_THAT(Found(), ElementsAre(Pair(1, 9), Pair(2, 5), Pair(3, 6)));
-  const auto other = FindGoneBack(dir_, "other");
+  const auto other = FindGoneBack(dir_, {"other"});
   ASSERT_TRUE(other.ok());
   EXPECT_THAT(*other, IsEmpty());
 }
 
+TEST_F(GoneBackTest, WhatHasGoneBackOnceHasNotTwice) {
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 0, {{1, 5}, {2, 5}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named", 2}, 7, {{1, 4}}).ok());
+  EXPECT_THAT(Found(), ElementsAre(Pair(1, 4), Pair(2, 5)));
+  const auto twice = FindGoneBack(dir_, {"named", 2});
+  ASSERT_TRUE(twice.ok());
+  EXPECT_THAT(*twice, ElementsAre(Pair(1, 4)));
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 7, {{1, 9}}).ok());
+  EXPECT_EQ(Found().at(1), 4u) << "the last time counts";
+}
+
 TEST_F(GoneBackTest, ANoteIsNoLeftoverOfACheckpointAndGoesWithIt) {
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 0, {{1, 5}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 0, {{1, 5}}).ok());
   FakePs other(7, 8, kFewShards, SpecsWith("sgd {}"));
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 7, {{2, 5}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 7, {{2, 5}}).ok());
   other.OpenWriter(dir_);  // It wrote nothing else of this checkpoint.
   EXPECT_THAT(Found(), ElementsAre(Pair(1, 5), Pair(2, 5)));
   ASSERT_TRUE(writer_->Remove("named").ok());
@@ -59,13 +70,13 @@ TEST_F(GoneBackTest, ANoteIsNoLeftoverOfACheckpointAndGoesWithIt) {
 }
 
 TEST_F(GoneBackTest, ADamagedNoteIsNamed) {
-  ASSERT_TRUE(NoteGoneBack(dir_, "named", 0, {{1, 5}}).ok());
+  ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 0, {{1, 5}}).ok());
   const std::string path = absl::StrCat(dir_, "/named/ps-0.gone-back");
   fs::resize_file(path, fs::file_size(path) - 1);
-  const absl::Status status = FindGoneBack(dir_, "named").status();
+  const absl::Status status = FindGoneBack(dir_, {"named"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
-  EXPECT_EQ(NoteGoneBack(dir_, "named", 0, {{2, 5}}).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(NoteGoneBack(dir_, {"named"}, 0, {{2, 5}}).code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

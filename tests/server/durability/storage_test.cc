@@ -336,6 +336,17 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
     config_ = Killed();
   }
   EXPECT_EQ(Content(StartWell(config_)), late) << "it goes on from where it was, and not back once more";
+  config_.mutable_checkpoint()->set_load("early#2");
+  {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(Content(ps), early) << "told to, it goes back again";
+    PushMany(ps, 6, 7);
+    late = Content(ps);
+    config_ = Killed();
+  }
+  EXPECT_EQ(Content(StartWell(config_)), late);
+  config_.mutable_checkpoint()->set_load("early");
+  EXPECT_EQ(Content(StartWell(config_)), late) << "it has gone back to it for the first time long ago";
   config_.mutable_checkpoint()->set_load("nowhere");
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
