@@ -45,6 +45,7 @@ inline constexpr uint64_t kCheckpointSpareBytesMax = uint64_t{1} << 30;  // Left
 inline constexpr uint64_t kCheckpointSpareParts = 16;                    // or this part of it, if that is less.
 inline constexpr uint64_t kCheckpointLogBytes = uint64_t{4} << 30;       // checkpoint.every_log_bytes: 0, at least,
 inline constexpr uint64_t kCheckpointLogParts = 10;                      // and this part of its volume at most.
+inline constexpr uint32_t kCheckpointsArrivedMax = 64;                   // Then one of all takes their place.
 inline constexpr size_t kCheckpointFilesOpenMax = 64;                    // Written, and not on the disk yet.
 
 // Followers.

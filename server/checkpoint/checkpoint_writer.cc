@@ -210,7 +210,7 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0};
   if (periodic) {
     if (!source.arrived) NotePeriodic(attempt.manifest(), base == nullptr ? 0 : base->since_full + 1);
-    if (const absl::Status removed = RemoveOld(); !removed.ok()) {
+    if (const absl::Status removed = RemoveOld(/*damaged_too=*/!source.arrived); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove old ones error={}", removed.ToString());
     }
   }
@@ -297,7 +297,7 @@ absl::Status CheckpointWriter::RemovePart(const std::string& name) const {
   return SyncFolder(options_.dir);
 }
 
-absl::Status CheckpointWriter::RemoveOld() const {
+absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(options_.dir));
   std::vector<std::pair<uint64_t, const FoundManifest*>> own;  // By number.
   for (const FoundManifest& each : found) {
@@ -315,9 +315,10 @@ absl::Status CheckpointWriter::RemoveOld() const {
     const auto is_kept_elsewhere = [&](const ShardEntry& entry) { return copies[entry.shard()] >= options_.keep; };
     const bool is_spare = manifest.ok() && manifest->arrived() &&
                           std::all_of(manifest->contents().begin(), manifest->contents().end(), is_kept_elsewhere);
-    if (kept == options_.keep || is_spare || damaged_.contains(each->second->name)) {
+    const bool is_damaged = damaged_.contains(each->second->name);
+    if (kept == options_.keep || is_spare || (is_damaged && damaged_too)) {
       old.insert(each->second);
-    } else if (manifest.ok()) {
+    } else if (manifest.ok() && !is_damaged) {
       if (!manifest->arrived()) ++kept;
       for (const ShardEntry& entry : manifest->contents()) ++copies[entry.shard()];
     }
@@ -329,7 +330,7 @@ absl::Status CheckpointWriter::RemoveOld() const {
   for (const FoundManifest& each : found) {
     if (old.contains(&each) || !each.manifest.ok() || each.manifest->cluster() != options_.cluster) continue;
     needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
-    if (!IsPeriodic(each.name)) continue;  // A user may delete it.
+    if (!IsPeriodic(each.name) || damaged_.contains(each.name)) continue;  // The former a user may delete.
     for (const ShardEntry& entry : each.manifest->contents()) {
       Rank& best = newest[entry.shard()];
       best = std::max(best, Rank(LineageOf(*each.manifest, entry), entry.term(), entry.version()));

@@ -109,8 +109,9 @@ class CheckpointWriter {
   void NotePeriodic(const v1::ServerManifest& manifest, uint32_t since_full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   // Removes this ps's part of a checkpoint, and its folder if that is all.
   absl::Status RemovePart(const std::string& name) const;
-  // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones.
-  absl::Status RemoveOld() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones;
+  // `damaged_too`: one that was written of all takes the place of those that are damaged.
+  absl::Status RemoveOld(bool damaged_too) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
 
   // Constant after construction.
   const Options options_;

@@ -10,9 +10,11 @@ namespace {
 constexpr int64_t kSoonMs = 100;
 // Until a checkpoint that was wanted soon, and failed, is tried again.
 constexpr int64_t kAgainMs = 1000;
-// How often it is asked whether a checkpoint is due for another reason than time; and after one that failed.
+// How often it is asked whether a checkpoint is due for another reason than time; and after one that failed: twice as
+// long after each.
 constexpr int64_t kLookMs = 1000;
-constexpr int64_t kLookAfterFailureMs = 30'000;
+constexpr int64_t kAfterFailureMs = 15'000;
+constexpr int64_t kAfterFailureMsMax = 600'000;
 
 }  // namespace
 
@@ -56,6 +58,7 @@ bool CheckpointScheduler::Close() {
 void CheckpointScheduler::RunThread() {
   int64_t next_ms = time_.NowMs() + period_.count();
   int64_t look_ms = time_.NowMs() + kLookMs;
+  int64_t after_failure_ms = kAfterFailureMs;
   MutexLock lock(&mu_);
   while (!closing_) {
     if (!jobs_.empty()) {
@@ -75,22 +78,28 @@ void CheckpointScheduler::RunThread() {
       changed_.WaitForMs(&mu_, wake_ms - now_ms);
       continue;
     }
-    bool due = period_.count() > 0 && now_ms >= next_ms;
-    if (!due && now_ms >= look_ms) {
-      look_ms = now_ms + kLookMs;
+    // What has arrived goes first: it may be a small part of what a periodic one holds, and a move waits for it.
+    if (soon_at_ms_.has_value() && now_ms >= *soon_at_ms_) {
+      soon_at_ms_.reset();
       mu_.Unlock();
-      due = calls_.is_due();
+      const absl::Status written = calls_.arrived();
       mu_.Lock();
+      if (!written.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
+      continue;
     }
-    if (!due && (!soon_at_ms_.has_value() || now_ms < *soon_at_ms_)) continue;
-    const bool arrived = std::exchange(soon_at_ms_, std::nullopt).has_value();
+    bool due = period_.count() > 0 && now_ms >= next_ms;
     mu_.Unlock();
-    const absl::Status written = due ? calls_.checkpoint() : calls_.arrived();
+    if (!due) {
+      look_ms = now_ms + kLookMs;
+      due = calls_.is_due();
+    }
+    const absl::Status written = due ? calls_.checkpoint() : absl::OkStatus();
     mu_.Lock();
-    if (arrived && !written.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
     if (!due) continue;
     next_ms = time_.NowMs() + period_.count();
-    if (!written.ok()) look_ms = time_.NowMs() + kLookAfterFailureMs;
+    // It may take all that is free each time.
+    after_failure_ms = written.ok() ? kAfterFailureMs : std::min(2 * after_failure_ms, kAfterFailureMsMax);
+    if (!written.ok()) look_ms = time_.NowMs() + after_failure_ms;
   }
 }
 

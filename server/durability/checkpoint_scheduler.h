@@ -21,8 +21,8 @@ class CheckpointScheduler {
  public:
   // Called on the thread.
   struct Calls {
-    std::function<absl::Status()> checkpoint;  // Each period; does what `arrived` would, too.
-    std::function<absl::Status()> arrived;     // After Soon.
+    std::function<absl::Status()> checkpoint;  // Each period, and when is_due says so.
+    std::function<absl::Status()> arrived;     // After Soon, before anything else that is due.
     std::function<bool()> is_due;              // About each second: whether the next checkpoint is not to wait.
   };
   // `period`: 0: no checkpoint is due by time.

@@ -83,7 +83,8 @@ absl::Status Checkpointer::Open(Store* store) {
   return absl::OkStatus();
 }
 
-void Checkpointer::StartFrom(std::vector<Version> versions, uint64_t base_generation) {
+void Checkpointer::StartFrom(std::vector<Version> versions, uint64_t base_generation, uint64_t log_bytes) {
+  former_log_bytes_ = log_bytes;
   written_versions_ = std::move(versions);
   base_generation_ = base_generation;
 }
@@ -98,7 +99,9 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
                              WriteShards(periodic ? Kind::kPeriodic : Kind::kNamed, name,
                                          periodic ? store_->shards().whole() : store_->shards().held()));
   if (periodic) {
+    former_log_bytes_ = 0;
     logged_bytes_ = logged_bytes;
+    arrived_ = 0;
     if (listener_) listener_();
     // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
     DropSegments(std::move(rolled));
@@ -114,8 +117,14 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
 absl::Status Checkpointer::WriteArrived() {
   std::vector<ShardId> shards = store_->shards().whole();
   std::erase_if(shards, [this](ShardId shard) { return IsStateWritten(shard); });
-  if (shards.empty()) return absl::OkStatus();
+  if (shards.empty()) {
+    MutexLock lock(&mu_);
+    ErrorOf(Kind::kArrived).clear();  // Those that could not be written have left.
+    return absl::OkStatus();
+  }
+  if (arrived_ == limits::kCheckpointsArrivedMax) return Write("").status();
   LODESTONE_RETURN_IF_ERROR(WriteShards(Kind::kArrived, "", std::move(shards)).status());
+  ++arrived_;
   if (listener_) listener_();
   return absl::OkStatus();
 }
@@ -144,17 +153,17 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::WriteShards(Kind kind, cons
   source.describe = [this](v1::ServerManifest* manifest) { Describe(manifest); };
   const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
   if (!result.ok()) {
-    NoteFailure(name, result.status());
+    NoteFailure(kind, name, result.status());
     return result.status();
   }
   NoteWritten(result->manifest, kind);
-  if (kind != Kind::kNamed) failing_ = false;
+  if (kind == Kind::kPeriodic) failing_ = false;
   v1::CheckpointResponse response;
   response.set_path(result->path);
   response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
   response.set_bytes(result->bytes);
   response.set_seconds(result->seconds);
-  checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
+  if (kind != Kind::kArrived) checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
   LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
                 response.bytes(), response.seconds());
   AddEvent("checkpointed", absl::StrFormat("%s: %u shards%s, %u bytes in %.2f s",
@@ -162,7 +171,7 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::WriteShards(Kind kind, cons
                                            kind == Kind::kArrived ? " that came from other ps" : "", response.bytes(),
                                            response.seconds()));
   MutexLock lock(&mu_);
-  status_.clear_checkpoint_error();
+  ErrorOf(kind).clear();
   return response;
 }
 
@@ -210,16 +219,17 @@ void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, Kind kind) {
   if (base_states_.size() > config_.checkpoint().keep()) base_states_.pop_front();
 }
 
-void Checkpointer::NoteFailure(const std::string& name, const absl::Status& status) {
+void Checkpointer::NoteFailure(Kind kind, const std::string& name, const absl::Status& status) {
   LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, status.ToString());
-  // The caller that asked for a named one gets the error. Periodic ones are tried again and again: the first of a row
-  // of failures is an event.
-  if (name.empty() && !std::exchange(failing_, true)) {
-    AddEvent("disk", absl::StrCat("a checkpoint failed: ", status.message()));
-  }
   MutexLock lock(&mu_);
-  status_.set_checkpoint_error(status.ToString());
+  // The caller that asked for a named one gets the error. The others are tried again and again: the first of a row of
+  // failures is an event.
+  const bool is_first = kind == Kind::kPeriodic ? !std::exchange(failing_, true) : arrived_error_.empty();
+  if (kind != Kind::kNamed && is_first) AddEvent("disk", absl::StrCat("a checkpoint failed: ", status.message()));
+  ErrorOf(kind) = status.ToString();
 }
+
+std::string& Checkpointer::ErrorOf(Kind kind) { return kind == Kind::kArrived ? arrived_error_ : error_; }
 
 void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
   if (std::exchange(replacing_, false)) {
@@ -245,9 +255,9 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
 
 bool Checkpointer::LogIsLong() const {
   if (!dir_->has_log() || store_ == nullptr) return false;
-  const uint64_t grown = store_->log().written_bytes() - logged_bytes_;
+  const uint64_t grown = former_log_bytes_ + store_->log().written_bytes() - logged_bytes_;
+  if (grown == 0) return false;
   if (config_.checkpoint().every_log_bytes() > 0) return grown >= config_.checkpoint().every_log_bytes();
-  if (grown < limits::kCheckpointLogBytes / limits::kCheckpointLogParts) return false;  // Spares a look at the volume.
   const absl::StatusOr<VolumeBytes> volume = VolumeBytesAt(dir_->path());
   return grown >= LogBytesBetweenCheckpoints(store_->tables().totals().second,
                                              volume.ok() ? volume->total : std::numeric_limits<uint64_t>::max());
@@ -277,6 +287,9 @@ void Checkpointer::Stop() {
 void Checkpointer::FillStatus(v1::StorageStatus* status) const {
   MutexLock lock(&mu_);
   status->MergeFrom(status_);
+  if (const std::string& error = error_.empty() ? arrived_error_ : error_; !error.empty()) {
+    status->set_checkpoint_error(error);
+  }
   if (status_.checkpoint().empty()) return;
   status->set_checkpoint_age_seconds(static_cast<double>(time_->NowMs() - written_ms_) / 1000);
 }

@@ -46,16 +46,16 @@ class Checkpointer {
   // Has checkpoints keep what `mark_at` returns: the mark of the update that made a shard's version, or 0. It is called
   // on the shard's executor.
   void KeepMarks(std::function<uint64_t(ShardId, Version)> mark_at) { mark_at_ = std::move(mark_at); }
-  // Is called after each periodic checkpoint, on the thread that wrote it.
+  // Is called after each periodic checkpoint and each of what has arrived, on the thread that wrote it.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
   // What the newest checkpoint of any ps keeps of the coordinator; nullopt if none does. DATA_LOSS, naming it.
   absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorInCheckpoints() const;
 
   // From now on `store`, whose shards have been brought back, can be written. The errors of files.
   absl::Status Open(Store* store);
-  // What the shards were brought back from: the versions in their checkpoints (by shard), and the oldest start of this
-  // ps whose checkpoint was used (0: unknown).
-  void StartFrom(std::vector<Version> versions, uint64_t base_generation);
+  // What the shards were brought back from: the versions in their checkpoints (by shard), the oldest start of this ps
+  // whose checkpoint was used (0: unknown), and how much of logs was applied to them.
+  void StartFrom(std::vector<Version> versions, uint64_t base_generation, uint64_t log_bytes);
   // Log segments stay while `updates` is held. It must outlive the thread that calls Write.
   void KeepHeldSegmentsOf(UpdateLog* updates) { updates_ = updates; }
 
@@ -85,14 +85,16 @@ class Checkpointer {
  private:
   enum class Kind { kPeriodic, kArrived, kNamed };
 
-  // Writes a checkpoint of these shards, and tells of it, but for what only the newest periodic one changes.
+  // Writes a checkpoint of these shards, and tells of it, but for what is of one of all shards.
   absl::StatusOr<v1::CheckpointResponse> WriteShards(Kind kind, const std::string& name, std::vector<ShardId> shards);
   // Whether a checkpoint has what was taken of a shard from another ps.
   bool IsStateWritten(ShardId shard) const;
   void Describe(v1::ServerManifest* manifest) const;
   // Notes that the shards of `manifest` are in a checkpoint.
   void NoteWritten(const v1::ServerManifest& manifest, Kind kind);
-  void NoteFailure(const std::string& name, const absl::Status& status);
+  void NoteFailure(Kind kind, const std::string& name, const absl::Status& status);
+  // What went wrong last, while nothing of that kind has gone well since.
+  std::string& ErrorOf(Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Deletes the segments that the last two checkpoints make superfluous; those that are held, later.
   void DropSegments(std::vector<uint64_t> rolled);
   void AddEvent(absl::string_view kind, absl::string_view text) const;
@@ -109,14 +111,17 @@ class Checkpointer {
   std::function<uint64_t(ShardId, Version)> mark_at_;  // May be empty.
   Store* store_ = nullptr;
 
-  std::vector<std::atomic<uint64_t>>
-      written_states_;  // By shard: ShardSet::StateGeneration in the newest periodic checkpoint.
+  // By shard: ShardSet::StateGeneration in the newest checkpoint that is not named.
+  std::vector<std::atomic<uint64_t>> written_states_;
+  // Bytes of the logs since the newest periodic one that are of earlier lives; and of this life before it.
+  std::atomic<uint64_t> former_log_bytes_{0};
+  std::atomic<uint64_t> logged_bytes_{0};
 
   // Owned by the thread that calls Write.
   UpdateLog* updates_ = nullptr;
   uint64_t base_generation_ = 0;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
-  uint64_t logged_bytes_ = 0;                 // What was written to the logs before the newest periodic one.
+  uint32_t arrived_ = 0;                      // Those of what has arrived, since the newest periodic one.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
   std::vector<MarkedVersion> collected_;      // By shard: the update that made what is in it.
@@ -129,8 +134,10 @@ class Checkpointer {
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // Constant after Open, but for Stop, which may come before and meanwhile.
   std::unique_ptr<CheckpointWriter> writer_;
-  v1::StorageStatus status_ ABSL_GUARDED_BY(mu_);  // But for the age.
-  int64_t written_ms_ ABSL_GUARDED_BY(mu_) = 0;    // When the newest was complete.
+  v1::StorageStatus status_ ABSL_GUARDED_BY(mu_);  // But for the age and the error.
+  std::string error_ ABSL_GUARDED_BY(mu_);         // See ErrorOf.
+  std::string arrived_error_ ABSL_GUARDED_BY(mu_);
+  int64_t written_ms_ ABSL_GUARDED_BY(mu_) = 0;  // When the newest was complete.
 };
 
 }  // namespace lodestone::server

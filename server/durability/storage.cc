@@ -106,7 +106,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
   LODESTONE_RETURN_IF_ERROR(BeginLife(report, store));
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs,
                              dir_->OpenLogs(store->shards().executors().size(), calls_));
-  if (!goes_back) checkpointer_.StartFrom(report.base_versions, report.base_generation);
+  if (!goes_back) checkpointer_.StartFrom(report.base_versions, report.base_generation, report.record_bytes);
   const double seconds = SecondsBetween(start_ms, time_->NowMs());
   if (report.shards_from_checkpoints > 0 || report.records > 0) {
     LODESTONE_LOG(INFO, "storage", "is back shards_from_checkpoints={} log_records={} log_bytes={} seconds={:.2f}",

@@ -299,6 +299,18 @@ TEST_F(CheckpointWriterTest, WhatHasArrivedIsKeptUntilAsManyOthersHoldItAndPushe
   EXPECT_THAT(Names(), ElementsAre("auto-ps0-000004", "auto-ps0-000005"));
 }
 
+TEST_F(CheckpointWriterTest, WhatHasArrivedTakesNoPlaceOfOneThatIsDamaged) {
+  const auto writer = ps_.OpenWriter(dir_);
+  ps_.Run(1, 3);
+  Write(writer.get());
+  Write(writer.get());
+  ASSERT_TRUE(writer->NoteDamaged({"auto-ps0-000001"}));
+  WriteArrived(writer.get(), {1});
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002", "auto-ps0-000003"));
+  Write(writer.get());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000002", "auto-ps0-000003", "auto-ps0-000004"));
+}
+
 TEST_F(CheckpointWriterTest, WhatArrivesAgainAndAgainDoesNotPileUp) {
   const auto writer = OpenSingle();
   ps_.Run(1, 3);

@@ -79,6 +79,19 @@ TEST(CheckpointSchedulerTest, WhatHasArrivedIsWrittenOnceAndTriedAgainIfItFails)
   EXPECT_EQ(written, 2);
 }
 
+TEST(CheckpointSchedulerTest, WhatHasArrivedGoesBeforeACheckpointThatIsDueTheWholeTime) {
+  std::latch arrived(1);
+  const auto write = [&] {
+    arrived.count_down();
+    return absl::OkStatus();
+  };
+  const auto checkpoint = [] { return absl::OkStatus(); };
+  CheckpointScheduler scheduler(milliseconds(1), {checkpoint, write, [] { return true; }});
+  scheduler.Start();
+  scheduler.Soon();
+  arrived.wait();
+}
+
 TEST(CheckpointSchedulerTest, WritesACheckpointThatIsDueForAnotherReasonThanTime) {
   std::latch written(1);
   std::atomic<bool> due{false};

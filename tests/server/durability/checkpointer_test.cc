@@ -1,9 +1,14 @@
 #include "server/durability/checkpointer.h"
 
+#include <filesystem>
+#include <fstream>
 #include <latch>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "server/checkpoint/manifest.h"
 #include "tests/server/durability/storage_fixture.h"
 
@@ -133,10 +138,52 @@ TEST_F(CheckpointerTest, ALogThatGrowsIsCutByItself) {
   config_.mutable_checkpoint()->set_every_log_bytes(10'000);
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
-  const auto newest = [&] { return StatusOf(ps).checkpoint(); };
-  for (Sequence sequence = 1; newest().find("auto-ps0-000003") == std::string::npos; ++sequence) {
-    PushMany(ps, sequence, sequence);
+  const auto number = [&] {
+    const std::string path = StatusOf(ps).checkpoint();
+    return NumberOfPeriodic(0, absl::string_view(path).substr(path.rfind('/') + 1)).value_or(0);
+  };
+  for (Sequence sequence = 1; number() < 3; ++sequence) PushMany(ps, sequence, sequence);
+  // Those of the first two let the log go.
+  EXPECT_LT(StatusOf(ps).log_bytes(), ps.store->log().written_bytes());
+}
+
+TEST_F(CheckpointerTest, ALogOfLivesBeforeCountsWhereNoCheckpointHasCutIt) {
+  config_.mutable_checkpoint()->set_at_exit(false);
+  uint64_t logged = 0;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    for (Sequence sequence = 1; logged < 60'000; ++sequence) {
+      PushMany(ps, sequence, sequence);
+      logged = StatusOf(ps).log_bytes();
+    }
   }
+  config_.mutable_checkpoint()->set_every_log_bytes(logged / 2);
+  const Ps ps = StartWell(config_);
+  while (StatusOf(ps).checkpoint().empty()) std::this_thread::yield();  // By itself, though nothing is pushed.
+}
+
+TEST_F(CheckpointerTest, WhatHasArrivedAndFailsIsToldUntilItIsWrittenAndHidesNoOtherFailure) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  Checkpointer& checkpointer = ps.storage->checkpointer();
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  TakeState(ps, 1);
+  const std::filesystem::path folder = std::filesystem::path(config_.server().data_dir()) / "checkpoints";
+  const std::filesystem::path aside = root_ / "aside";
+  std::filesystem::rename(folder, aside);
+  std::ofstream(folder) << "no folder";
+  EXPECT_FALSE(checkpointer.WriteArrived().ok());
+  EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  EXPECT_THAT(StatusOf(ps).checkpoint_error(), testing::Not(testing::IsEmpty()));
+  std::filesystem::remove(folder);
+  std::filesystem::rename(aside, folder);
+  ASSERT_EQ(checkpointer.WriteArrived(), absl::OkStatus());
+  EXPECT_THAT(StatusOf(ps).checkpoint_error(), testing::Not(testing::IsEmpty())) << "the periodic one still fails";
+  PushMany(ps, 3, 3);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  EXPECT_THAT(StatusOf(ps).checkpoint_error(), testing::IsEmpty());
 }
 
 TEST(LogBytesBetweenCheckpoints, AreTwiceTheTablesWithinBounds) {
