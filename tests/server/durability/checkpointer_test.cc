@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "gmock/gmock.h"
 #include "server/checkpoint/manifest.h"
 #include "tests/server/durability/storage_fixture.h"
@@ -95,6 +96,25 @@ TEST_F(CheckpointerTest, AShardThatCameFromAnotherPsIsWrittenByItselfAndIsThereA
   }
   const Ps last = StartWell(Killed());
   EXPECT_EQ(Content(last), Content(again));
+}
+
+TEST_F(CheckpointerTest, AfterManyOfWhatHasArrivedOneOfAllTakesTheirPlace) {
+  config_.mutable_checkpoint()->set_keep(1);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  const auto arrive = [&ps](ShardId shard) {
+    TakeState(ps, shard);
+    ASSERT_EQ(ps.storage->checkpointer().WriteArrived(), absl::OkStatus());
+  };
+  for (uint32_t i = 0; i < limits::kCheckpointsArrivedMax; ++i) arrive(i % kShards);
+  EXPECT_EQ(Manifests().size(), kShards) << "the newest of each";
+  arrive(0);
+  const std::vector<FoundManifest> manifests = Manifests();
+  ASSERT_EQ(manifests.size(), 1u);
+  ASSERT_TRUE(manifests[0].manifest.ok()) << manifests[0].manifest.status();
+  EXPECT_FALSE(manifests[0].manifest->arrived());
+  EXPECT_EQ(manifests[0].manifest->contents_size(), static_cast<int>(kShards));
 }
 
 TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
