@@ -49,5 +49,37 @@ TEST(ShardHistory, WhatWasAppliedInVainIsLeftOutWhenTheLogIsReplayedAgain) {
   EXPECT_EQ(second.term(), 2u);
 }
 
+// Regression, of simulation's seed 4461: an owner died before its log had the update that its follower had got already.
+// It went on without it, in a later term; what the follower then wrote, into the folder of all ps, ranked above the
+// owner's own states, and the owner's next start refused its log.
+TEST(ShardHistory, AStateOfATermThatTheNextOwnerLeftOutIsOfAHistoryThatHasEnded) {
+  Shard shard(0);
+  ShardHistory history;
+  history.StartFrom(1);
+  for (Version version = 1; version <= 3; ++version) ReplayOn(&shard, &history, RecordAt(version, 1));
+  ReplayOn(&shard, &history, RecordAt(4, 5, 1));
+  ASSERT_EQ(shard.term(), 5u);
+  EXPECT_FALSE(ReplayOn(&shard, &history, RecordAt(5, 8, 1))) << "whatever its version is";
+  ASSERT_TRUE(history.forked());
+  history.BeginAgain();
+  EXPECT_TRUE(history.HasEnded(5, 4));
+  EXPECT_FALSE(history.HasEnded(1, 3));
+
+  Shard again(0);
+  for (Version version = 1; version <= 3; ++version) ReplayOn(&again, &history, RecordAt(version, 1));
+  EXPECT_FALSE(ReplayOn(&again, &history, RecordAt(4, 5, 1)));
+  EXPECT_TRUE(ReplayOn(&again, &history, RecordAt(4, 8, 1)));
+  EXPECT_FALSE(history.forked());
+}
+
+TEST(ShardHistory, ATermThatBeganWhereTheShardIsGoesOn) {
+  Shard shard(0);
+  ShardHistory history;
+  history.StartFrom(1);
+  ReplayOn(&shard, &history, RecordAt(1, 1));
+  EXPECT_TRUE(ReplayOn(&shard, &history, RecordAt(2, 8, 1)));
+  EXPECT_FALSE(history.forked());
+}
+
 }  // namespace
 }  // namespace lodestone::server
