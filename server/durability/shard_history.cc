@@ -10,13 +10,12 @@ namespace lodestone::server {
 bool ShardHistory::Takes(const v1::LogRecord& record, const Shard& shard) {
   if (fork_.has_value() || HasEnded(record.term(), record.version())) return false;
   const bool begins_term = record.has_previous_term() && record.term() > shard.term();
-  if (!begins_term || record.previous_term() > shard.term()) return true;
   // An owner of the shard's term came in between, and the one of the record's went on from before it: nothing of that
   // term was acknowledged.
   const bool left_out = record.previous_term() < shard.term();
   // A follower of what the shard was restored from took over at an earlier version: it had all that was acknowledged.
   const bool goes_back = record.previous_term() == shard.term() && record.version() <= shard.version();
-  if (!left_out && !goes_back) return true;
+  if (!begins_term || !(left_out || goes_back)) return true;
   fork_ = {shard.term(), left_out ? 0 : record.version()};
   return false;
 }

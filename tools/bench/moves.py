@@ -2,9 +2,9 @@
 """How long a shard's pushes pause while it moves to another ps.
 
     tools/bazel/bazel build //worker/capi:liblodestone.so //server:ps //tools/psctl
-    tools/bench/moves.py [--runs N] [--replicas 1|2] [--moves N]
+    tools/bench/moves.py [--runs N] [--replicas 1|2] [--moves N] [--rows N]
 
-Three ps on loopback with their logs on the disk, 16 shards, one table of 64 floats a row (Adagrad) with 100,000 rows. One
+Three ps on loopback with their logs on the disk, 16 shards, one table of 64 floats a row (Adagrad) with --rows rows. One
 client pushes a row of each shard that moves, each as soon as its last one is acknowledged, another those of the other shards,
 and a third 4096 random rows at a time, two calls at a time. The shards of ps 2 are moved to ps 1 and back. Printed: the longest
 time between two acknowledgements of a shard's row during a move, by shard and move (median, 99th of a hundred, longest), the same
@@ -21,7 +21,7 @@ import time
 
 from catch_up import DIM, KEYS, ROOT, Load, built_package
 
-ROWS, SHARDS = 100_000, 16
+SHARDS = 16
 MOVED = [2, 5, 8, 11, 14]  # What ps 2 owns at first.
 MASK = (1 << 64) - 1
 
@@ -91,8 +91,8 @@ def measure(lodestone, arguments):
             servers.connect() as cluster:
         spec = ("rows", DIM, lodestone.Adagrad(0.01))
         table = cluster.embedding(*spec)
-        for first in range(0, ROWS, KEYS):
-            keys = np.arange(first, min(first + KEYS, ROWS), dtype=np.uint64)
+        for first in range(0, arguments.rows, KEYS):
+            keys = np.arange(first, min(first + KEYS, arguments.rows), dtype=np.uint64)
             table.push(keys, np.zeros((len(keys), DIM), np.float32)).result()
 
         def status():
@@ -106,7 +106,7 @@ def measure(lodestone, arguments):
         # A client with too many unanswered pushes waits for the first: shards that move get one of their own.
         connect = lambda: servers.connect(config={"worker": {"pushes_in_flight_max": 2 * SHARDS}}).embedding(*spec)
         moving, beside = Pauses(connect(), MOVED), Pauses(connect(), [s for s in range(SHARDS) if s not in MOVED])
-        bulk = Load(table, ROWS, depth=2) if arguments.bulk else None
+        bulk = Load(table, arguments.rows, depth=2) if arguments.bulk else None
         count = lambda: bulk.acknowledged if bulk else 0
         found = {"moving": [], "beside": [], "still": [], "rates": []}
         try:
@@ -144,6 +144,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--moves", type=int, default=10)
+    parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--replicas", type=int, default=1, choices=[1, 2])
     parser.add_argument("--no-bulk", dest="bulk", action="store_false", help="only the rows whose pauses are measured")
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"), help="what Bazel has built")

@@ -23,6 +23,16 @@ class CheckpointerTest : public StorageFixture {
     EXPECT_TRUE(found.ok()) << found.status();
     return found.ok() ? *found : std::vector<FoundManifest>();
   }
+  // The newest of `count`.
+  v1::ServerManifest NewestOf(size_t count) {
+    const std::vector<FoundManifest> manifests = Manifests();
+    EXPECT_EQ(manifests.size(), count);
+    if (manifests.empty() || !manifests.back().manifest.ok()) {
+      ADD_FAILURE() << "there is none that can be read";
+      return {};
+    }
+    return *manifests.back().manifest;
+  }
   // As if what it has of the shard had come from another ps.
   static void TakeState(const Ps& ps, ShardId shard) {
     ps.store->shards().Run(shard, [&](Shard*) {
@@ -76,12 +86,10 @@ TEST_F(CheckpointerTest, AShardThatCameFromAnotherPsIsWrittenByItselfAndIsThereA
   ASSERT_EQ(checkpointer.WriteArrived(), absl::OkStatus());
   EXPECT_TRUE(checkpointer.HoldsStateOf(kCame));
   EXPECT_EQ(told, 1) << "replication confirms what is on the disk";
-  const std::vector<FoundManifest> manifests = Manifests();
-  ASSERT_EQ(manifests.size(), 2u);
-  ASSERT_TRUE(manifests[1].manifest.ok()) << manifests[1].manifest.status();
-  EXPECT_TRUE(manifests[1].manifest->arrived());
-  ASSERT_EQ(manifests[1].manifest->contents_size(), 1);
-  EXPECT_EQ(manifests[1].manifest->contents(0).shard(), kCame);
+  const v1::ServerManifest arrived = NewestOf(2);
+  EXPECT_TRUE(arrived.arrived());
+  ASSERT_EQ(arrived.contents_size(), 1);
+  EXPECT_EQ(arrived.contents(0).shard(), kCame);
   EXPECT_TRUE(checkpointer.Changed()) << "the others have changed";
 
   PushMany(ps, 5, 6);
@@ -110,11 +118,9 @@ TEST_F(CheckpointerTest, AfterManyOfWhatHasArrivedOneOfAllTakesTheirPlace) {
   for (uint32_t i = 0; i < limits::kCheckpointsArrivedMax; ++i) arrive(i % kShards);
   EXPECT_EQ(Manifests().size(), kShards) << "the newest of each";
   arrive(0);
-  const std::vector<FoundManifest> manifests = Manifests();
-  ASSERT_EQ(manifests.size(), 1u);
-  ASSERT_TRUE(manifests[0].manifest.ok()) << manifests[0].manifest.status();
-  EXPECT_FALSE(manifests[0].manifest->arrived());
-  EXPECT_EQ(manifests[0].manifest->contents_size(), static_cast<int>(kShards));
+  const v1::ServerManifest of_all = NewestOf(1);
+  EXPECT_FALSE(of_all.arrived());
+  EXPECT_EQ(of_all.contents_size(), static_cast<int>(kShards));
 }
 
 TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
@@ -124,10 +130,7 @@ TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
   PushMany(ps, 1, 2);
   TakeState(ps, 1);
   ASSERT_EQ(ps.storage->checkpointer().WriteArrived(), absl::OkStatus());
-  const std::vector<FoundManifest> manifests = Manifests();
-  ASSERT_EQ(manifests.size(), 1u);
-  ASSERT_TRUE(manifests[0].manifest.ok()) << manifests[0].manifest.status();
-  EXPECT_EQ(manifests[0].manifest->contents_size(), 1);
+  EXPECT_EQ(NewestOf(1).contents_size(), 1);
 }
 
 // Regression: however fast a log grew, it was cut each ten minutes alone: a hundred megabytes a second fill a disk
