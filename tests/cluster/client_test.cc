@@ -27,12 +27,12 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/process.h"
 #include "tests/cluster/faulty_proxy.h"
+#include "tests/common/rpc/message_limit.h"
 
 namespace lodestone {
 namespace {
 
 constexpr uint32_t kServers = 2;
-constexpr uint32_t kMessageBytesMax = 64 << 20;
 constexpr uint64_t kElements = 50'000;  // 13 blocks of the dense table.
 constexpr Key kKeys = 300;
 constexpr uint32_t kDim = 4;

@@ -30,14 +30,14 @@ namespace lodestone {
 namespace {
 
 constexpr uint32_t kWorkers = 2;
-constexpr size_t kElements = 4096;
+constexpr size_t kEtcdElements = 4096;
 constexpr int kStatusMs = 60'000;
 constexpr int64_t kLead = 2;  // Clocks that a worker may be ahead of the other.
 
 std::vector<v1::TableSpec> SumTable() {
   std::vector<v1::TableSpec> specs(1);
   specs[0].set_name("sum");
-  specs[0].mutable_dense()->add_dims(kElements);
+  specs[0].mutable_dense()->add_dims(kEtcdElements);
   specs[0].mutable_optimizer()->mutable_sgd();
   specs[0].mutable_optimizer()->set_learning_rate(-1);
   specs[0].mutable_initializer()->mutable_zeros();
@@ -67,7 +67,7 @@ class Adder {
   }
   // REQUIRES: it has ended well.
   std::vector<float> Pull() {
-    std::vector<float> sums(kElements);
+    std::vector<float> sums(kEtcdElements);
     const auto pulled = client_->PullNow({{&tables_[0], sums.data()}}, {});
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     return sums;
@@ -81,7 +81,7 @@ class Adder {
     auto tables = client_->EnsureTables(SumTable());
     if (!tables.ok()) return tables.status();
     tables_ = *std::move(tables);
-    const std::vector<float> ones(kElements, 1.0f);
+    const std::vector<float> ones(kEtcdElements, 1.0f);
     while (clock_ < end_) {
       const worker::DenseGradient gradient{&tables_[0], ones.data()};
       if (absl::Status status = client_->Push(clock_ + 1, {&gradient, 1}, {}, {}, {}); !status.ok()) return status;
@@ -215,7 +215,7 @@ class EtcdTest : public ::testing::Test {
       const absl::Status ended = adder->AwaitEnd();
       ASSERT_TRUE(ended.ok()) << ended;
     }
-    EXPECT_EQ(adders_[0]->Pull(), std::vector<float>(kElements, static_cast<float>(kWorkers * end)));
+    EXPECT_EQ(adders_[0]->Pull(), std::vector<float>(kEtcdElements, static_cast<float>(kWorkers * end)));
     EXPECT_EQ(cluster_->TakeDeaths(), std::vector<std::string>());
   }
 

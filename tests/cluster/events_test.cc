@@ -23,7 +23,7 @@ using chaos::PsCluster;
 using testing::Contains;
 using testing::HasSubstr;
 
-constexpr uint32_t kServers = 3;
+constexpr uint32_t kTellingServers = 3;
 constexpr uint32_t kShards = 16;
 
 class ClusterEventsTest : public testing::Test {
@@ -35,12 +35,12 @@ class ClusterEventsTest : public testing::Test {
     options.folder = TestFile(testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(options.folder);
     options.data_dir = absl::StrCat(options.folder, "/data");
-    options.servers = kServers;
+    options.servers = kTellingServers;
     options.sets = {"cluster.replicas=2", "coordinator.lease_ms=2000"};
     auto cluster = PsCluster::Create(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
-    for (uint32_t server = 0; server < kServers; ++server) Start(server);
+    for (uint32_t server = 0; server < kTellingServers; ++server) Start(server);
     ASSERT_TRUE(Await([this] { return ShardsInSync() == kShards; }));
   }
   void Start(uint32_t server) {
@@ -90,7 +90,7 @@ class ClusterEventsTest : public testing::Test {
 };
 
 TEST_F(ClusterEventsTest, APsThatIsKilledDiesItsShardsMoveAndItsNextLifeJoins) {
-  for (uint32_t server = 0; server < kServers; ++server) {
+  for (uint32_t server = 0; server < kTellingServers; ++server) {
     EXPECT_THAT(Events(2), Contains(HasSubstr(absl::StrCat("joined ps ", server, ": "))));
   }
   cluster_->Kill(1);
@@ -117,12 +117,12 @@ TEST_F(ClusterEventsTest, APsThatIsKilledDiesItsShardsMoveAndItsNextLifeJoins) {
 
 TEST_F(ClusterEventsTest, ACheckpointIsToldByEveryServerOnce) {
   Psctl({"checkpoint", "mine"}, 1);
-  for (uint32_t server = 0; server < kServers; ++server) {
+  for (uint32_t server = 0; server < kTellingServers; ++server) {
     ASSERT_TRUE(AwaitEvent(absl::StrCat("checkpointed ps ", server, ": mine: ")));
   }
   size_t told = 0;
   for (const std::string& event : Events(1)) told += absl::StrContains(event, ": mine: ");
-  EXPECT_EQ(told, kServers);
+  EXPECT_EQ(told, kTellingServers);
 }
 
 TEST_F(ClusterEventsTest, FollowingTellsOfADeathAsItHappens) {

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/cluster/psctl_run.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/rpc/reserved_port.h"
 #include "tools/psctl/local/child_process.h"
 #include "worker/client/client.h"
@@ -28,9 +29,6 @@
 namespace lodestone {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr uint32_t kBytesMax = 64 << 20;
 constexpr int kClients = 4;
 constexpr std::chrono::milliseconds kPace{5};
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -61,7 +59,7 @@ class HeartbeatTest : public testing::Test {
     argv.insert(argv.end(), {ProjectFile("server/ps"), "--config", folder + "/ps.yaml"});
     if (durability != "memory") argv.insert(argv.end(), {"--set", "server.data_dir=" + folder + "/data"});
     ps_ = psctl::Child::Start("ps", argv).value();
-    stub_ = v1::Coordinator::NewStub(MakeChannel(port_.address(), kBytesMax));
+    stub_ = v1::Coordinator::NewStub(MakeChannel(port_.address(), kMessageBytesMax));
     v1::JoinRequest join;
     join.set_role(v1::ROLE_WORKER);
     join.set_cluster(config_.cluster().name());
@@ -113,11 +111,11 @@ class HeartbeatTest : public testing::Test {
     v1::HeartbeatResponse response;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    const auto began = Clock::now();
+    const auto began = std::chrono::steady_clock::now();
     const grpc::Status status = stub_->Heartbeat(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     ps_->ReadOutput([](absl::string_view) {});
-    return std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
   }
 
   const ReservedPort port_;

@@ -12,6 +12,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/process.h"
 #include "tests/cluster/faulty_proxy.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/rpc/reserved_port.h"
 #include "tests/common/telemetry/metric_text.h"
 #include "worker/client/client.h"
@@ -19,9 +20,8 @@
 namespace lodestone {
 namespace {
 
-constexpr uint32_t kMessageBytesMax = 64 << 20;
-constexpr uint64_t kElements = 50'000;
-constexpr uint32_t kDim = 4;
+constexpr uint64_t kCountedElements = 50'000;
+constexpr uint32_t kCountedDim = 4;
 constexpr int kPushes = 30, kPulls = 7;
 
 std::string WorkerBytes(const std::string& direction) {
@@ -51,9 +51,9 @@ class ClusterMetricsTest : public ::testing::Test {
     client_ = *std::move(client);
     std::vector<v1::TableSpec> specs(2);
     specs[0].set_name("dense");
-    specs[0].mutable_dense()->add_dims(kElements);
+    specs[0].mutable_dense()->add_dims(kCountedElements);
     specs[1].set_name("rows");
-    specs[1].mutable_embedding()->set_dim(kDim);
+    specs[1].mutable_embedding()->set_dim(kCountedDim);
     for (v1::TableSpec& spec : specs) {
       spec.mutable_optimizer()->mutable_sgd();
       spec.mutable_broadcast()->set_every_ms(1);
@@ -63,13 +63,13 @@ class ClusterMetricsTest : public ::testing::Test {
     tables_ = *std::move(tables);
   }
   void Push() {
-    const std::vector<float> dense(kElements, 1), rows(keys_.size() * kDim, 1);
+    const std::vector<float> dense(kCountedElements, 1), rows(keys_.size() * kCountedDim, 1);
     const worker::DenseGradient dense_gradient{&tables_[0], dense.data()};
     const worker::RowGradients row_gradients{&tables_[1], keys_, rows.data()};
     ASSERT_TRUE(client_->Push(1, {&dense_gradient, 1}, {&row_gradients, 1}, {}, {}).ok());
   }
   void Pull() {
-    std::vector<float> dense(kElements), rows(keys_.size() * kDim);
+    std::vector<float> dense(kCountedElements), rows(keys_.size() * kCountedDim);
     ASSERT_TRUE(client_->PullNow({{&tables_[0], dense.data()}}, {{&tables_[1], keys_, rows.data()}}).ok());
   }
   v1::ServerStatus Status() {
@@ -118,7 +118,7 @@ TEST_F(ClusterMetricsTest, BroadcastsCountAtTheSubscriberAsTheyDoAtThePs) {
   Push();
   ASSERT_TRUE(client_->Flush().ok());
   // The anchor of all values, and what the push has changed, which is all of them again. Some may come with the anchor.
-  while (growth.Of(WorkerBytes("broadcast")) < kElements * sizeof(float)) std::this_thread::yield();
+  while (growth.Of(WorkerBytes("broadcast")) < kCountedElements * sizeof(float)) std::this_thread::yield();
   EXPECT_GE(static_cast<double>(Status().broadcast_bytes()), growth.Of(WorkerBytes("broadcast")));
 }
 

@@ -37,7 +37,7 @@ using testing::Contains;
 using testing::SizeIs;
 
 constexpr char kPrometheus[] = "/usr/bin/prometheus";
-constexpr int kStatusMs = 60'000;
+constexpr int kScrapesStatusMs = 60'000;
 const char* const kNames[] = {"ps 0", "ps 1", "worker 0", "worker 1"};
 
 double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -72,7 +72,7 @@ class MonitoredCluster {
     EXPECT_TRUE(run_.WaitForOutput(all_there)) << run_.output();
     const std::string said = "psctl status --address ";
     const size_t at = run_.output().find(said) + said.size();
-    const auto found = psctl::FindServers(run_.output().substr(at, run_.output().find(')', at) - at), kStatusMs);
+    const auto found = psctl::FindServers(run_.output().substr(at, run_.output().find(')', at) - at), kScrapesStatusMs);
     EXPECT_TRUE(found.ok()) << found.status();
     if (found.ok()) servers_ = *found;
   }
@@ -102,7 +102,7 @@ class MonitoredCluster {
   double Pushes() const {
     double pushes = 0;
     for (const psctl::ServerAddress& server : servers_) {
-      const auto status = psctl::FetchStatus(server.address, kStatusMs);
+      const auto status = psctl::FetchStatus(server.address, kScrapesStatusMs);
       EXPECT_TRUE(status.ok()) << status.status();
       if (status.ok()) pushes += static_cast<double>(status->server().pushes());
     }

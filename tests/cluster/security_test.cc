@@ -19,6 +19,7 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/process.h"
 #include "tests/cluster/psctl_run.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/rpc/reserved_port.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/server/auth/identities_file.h"
@@ -31,9 +32,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kElements = 64;
-constexpr uint32_t kShards = 8;
-constexpr uint32_t kMessageBytesMax = 64 << 20;
+constexpr uint64_t kSecuredElements = 64;
+constexpr uint32_t kSecuredShards = 8;
 
 // Who shows what. A token is that of the file NAME.token, NAME-token unless a test writes something else there.
 class SecureClusterTest : public ::testing::Test {
@@ -48,7 +48,7 @@ class SecureClusterTest : public ::testing::Test {
     }
     PutIdentities("");
     config_.mutable_cluster()->set_servers(2);
-    config_.mutable_cluster()->set_shards(kShards);
+    config_.mutable_cluster()->set_shards(kSecuredShards);
     config_.mutable_cluster()->set_replicas(2);
     config_.mutable_coordinator()->set_address(port_.address());
     config_.mutable_coordinator()->set_join_timeout_ms(60'000);
@@ -124,7 +124,7 @@ class SecureClusterTest : public ::testing::Test {
     std::vector<v1::TableSpec> specs(tables.size());
     for (size_t i = 0; i < tables.size(); ++i) {
       specs[i].set_name(tables[i]);
-      specs[i].mutable_dense()->add_dims(kElements);
+      specs[i].mutable_dense()->add_dims(kSecuredElements);
       specs[i].mutable_dense()->set_block_elements(8);
       specs[i].mutable_optimizer()->mutable_sgd();
       specs[i].mutable_optimizer()->set_learning_rate(-1);
@@ -137,13 +137,13 @@ class SecureClusterTest : public ::testing::Test {
   }
   // Adds 1 to each element of a table.
   absl::Status Push(size_t table = 0) {
-    const std::vector<float> ones(kElements, 1.0f);
+    const std::vector<float> ones(kSecuredElements, 1.0f);
     const worker::DenseGradient gradient{&tables_[table], ones.data()};
     const absl::Status sent = client_->Push(++clock_, {&gradient, 1}, {}, {}, {});
     return sent.ok() ? client_->Flush() : sent;
   }
   absl::StatusOr<float> Pull(size_t table = 0) {
-    std::vector<float> values(kElements, -1.0f);
+    std::vector<float> values(kSecuredElements, -1.0f);
     const auto versions = client_->PullNow({{&tables_[table], values.data()}}, {});
     if (!versions.ok()) return versions.status();
     for (const float value : values) EXPECT_EQ(value, values[0]);
@@ -167,7 +167,7 @@ class SecureClusterTest : public ::testing::Test {
   bool AwaitFollowers() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     for (size_t server = 0; server < servers_.size(); ++server) {
-      while (Status(server).replication().shards_in_sync() < kShards / servers_.size()) {
+      while (Status(server).replication().shards_in_sync() < kSecuredShards / servers_.size()) {
         if (std::chrono::steady_clock::now() > deadline) return false;
       }
     }
@@ -361,7 +361,7 @@ TEST_F(SecureClusterTest, NobodyDoesWhatIsAnAdmins) {
     request.set_role(v1::ROLE_SERVER);
     request.set_index_plus_one(2);
     request.set_cluster("lodestone");
-    request.set_shards(kShards);
+    request.set_shards(kSecuredShards);
     request.set_address("10.6.6.6:7000");
     v1::JoinResponse response;
     EXPECT_EQ(coordinator->Join(&context, request, &response).error_code(), grpc::StatusCode::PERMISSION_DENIED);

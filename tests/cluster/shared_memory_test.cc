@@ -22,10 +22,10 @@ namespace lodestone {
 namespace {
 
 // Together less than a message has at most (MessageLimits), so that all of a call's values are in one.
-constexpr uint64_t kElements = 192 << 10;
-constexpr Key kKeys = 4096;
-constexpr uint32_t kDim = 64;
-constexpr uint64_t kNumbers = kElements + kKeys * kDim;
+constexpr uint64_t kSharedElements = 192 << 10;
+constexpr Key kSharedKeys = 4096;
+constexpr uint32_t kSharedDim = 64;
+constexpr uint64_t kNumbers = kSharedElements + kSharedKeys * kSharedDim;
 constexpr uint64_t kCallBytes = kNumbers * sizeof(float);
 
 // What push `push` adds to number `i`, of the dense table or then of the rows: a small integer, so that sums are exact.
@@ -45,7 +45,7 @@ class SharedMemoryTest : public ::testing::Test {
     config_.mutable_worker()->set_call_timeout_ms(600'000);
     config_.mutable_worker()->set_retry_timeout_ms(600'000);
     config_.mutable_coordinator()->set_lease_ms(60'000);
-    for (Key key = 0; key < kKeys; ++key) keys_.push_back(5 * key + 1);
+    for (Key key = 0; key < kSharedKeys; ++key) keys_.push_back(5 * key + 1);
   }
   ~SharedMemoryTest() override {
     client_.reset();
@@ -69,9 +69,9 @@ class SharedMemoryTest : public ::testing::Test {
     client_ = *std::move(client);
     std::vector<v1::TableSpec> specs(2);
     specs[0].set_name("dense");
-    specs[0].mutable_dense()->add_dims(kElements);
+    specs[0].mutable_dense()->add_dims(kSharedElements);
     specs[1].set_name("rows");
-    specs[1].mutable_embedding()->set_dim(kDim);
+    specs[1].mutable_embedding()->set_dim(kSharedDim);
     for (v1::TableSpec& spec : specs) {
       spec.mutable_optimizer()->mutable_sgd();
       spec.mutable_optimizer()->set_learning_rate(-1);
@@ -102,17 +102,17 @@ class SharedMemoryTest : public ::testing::Test {
   absl::Status Push(uint64_t push, const Numbers& numbers, bool borrowed = false,
                     std::function<void(worker::Client::PushResult)> done = nullptr) {
     const worker::DenseGradient dense{&tables_[0], numbers.data(), borrowed};
-    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
+    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kSharedElements};
     return client_->Push(push + 1, {&dense, 1}, {&rows, 1}, {}, std::move(done));
   }
   void Pull(Numbers* numbers, std::function<void(absl::Status, worker::ShardVersions)> done) {
-    client_->Pull({{&tables_[0], numbers->data()}}, {{&tables_[1], keys_, numbers->data() + kElements}},
+    client_->Pull({{&tables_[0], numbers->data()}}, {{&tables_[1], keys_, numbers->data() + kSharedElements}},
                   std::move(done));
   }
   Numbers PullNow() {
     Numbers numbers(kNumbers, -1e9f);
     const auto versions =
-        client_->PullNow({{&tables_[0], numbers.data()}}, {{&tables_[1], keys_, numbers.data() + kElements}});
+        client_->PullNow({{&tables_[0], numbers.data()}}, {{&tables_[1], keys_, numbers.data() + kSharedElements}});
     EXPECT_TRUE(versions.ok()) << versions.status();
     return numbers;
   }
@@ -120,11 +120,11 @@ class SharedMemoryTest : public ::testing::Test {
     const Numbers numbers = NumbersOf(push);
     Numbers pulled(kNumbers, -1e9f);
     const worker::DenseGradient dense{&tables_[0], numbers.data()};
-    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
+    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kSharedElements};
     std::latch done(1);
     const absl::Status sent =
         client_->PushPull(push + 1, {&dense, 1}, {&rows, 1}, {}, {{&tables_[0], pulled.data()}},
-                          {{&tables_[1], keys_, pulled.data() + kElements}},
+                          {{&tables_[1], keys_, pulled.data() + kSharedElements}},
                           [&done](const worker::Client::PushResult& result, const worker::ShardVersions&) {
                             EXPECT_TRUE(result.status.ok()) << result.status;
                             done.count_down();
@@ -198,7 +198,7 @@ TEST_F(SharedMemoryTest, AFewRowsBesideALargeTableHinderNothing) {
   ASSERT_NO_FATAL_FAILURE(StartPs(config_));
   ASSERT_NO_FATAL_FAILURE(Connect(config_));
   keys_.resize(3);  // Too few for a list that were worth remembering.
-  constexpr uint64_t kFew = kElements + 3 * kDim;
+  constexpr uint64_t kFew = kSharedElements + 3 * kSharedDim;
   const auto few = [](Numbers numbers) {
     numbers.resize(kFew);
     return numbers;

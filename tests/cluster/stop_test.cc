@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "tests/cluster/psctl_run.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/rpc/reserved_port.h"
 #include "tools/psctl/local/child_process.h"
 
@@ -32,7 +33,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr int kTimes = 20;
-constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 // A ps or worker, read by the test's own thread.
 class Process {

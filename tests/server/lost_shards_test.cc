@@ -23,6 +23,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/process.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/server/rpc/raw_call.h"
 
 namespace lodestone::server {
@@ -32,11 +33,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr uint32_t kMessageBytesMax = 64 << 20;
 constexpr uint32_t kShards = 8;
 constexpr uint32_t kServers = 2;
 constexpr Key kKeys = 40;
-constexpr Incarnation kWorker = 7;
+constexpr Incarnation kPushingWorker = 7;
 
 class LostShardsTest : public ::testing::Test {
  protected:
@@ -119,7 +119,7 @@ class LostShardsTest : public ::testing::Test {
   grpc::Status Ensure(uint32_t index) const {
     grpc::ClientContext context;
     v1::EnsureTablesRequest request;
-    request.set_worker_incarnation(kWorker);
+    request.set_worker_incarnation(kPushingWorker);
     v1::TableSpec& spec = *request.add_tables();
     spec.set_name("rows");
     spec.mutable_embedding()->set_dim(1);
@@ -149,7 +149,7 @@ class LostShardsTest : public ::testing::Test {
     const v1::RouteResponse route = Route();
     for (Key key = 0; key < kKeys; ++key) {
       auto request = RequestOf<v1::PushRequest>(key);
-      request.set_worker_incarnation(kWorker);
+      request.set_worker_incarnation(kPushingWorker);
       request.set_sequence(++sequence_);
       request.mutable_payload()->append(reinterpret_cast<const char*>(&value), sizeof(value));
       grpc::ClientContext context;

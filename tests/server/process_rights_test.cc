@@ -14,6 +14,7 @@
 #include "proto/replication.pb.h"
 #include "server/process.h"
 #include "tests/common/http/http_client.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/server/auth/identities_file.h"
 #include "tests/server/rpc/raw_call.h"
@@ -23,8 +24,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 class ProcessRightsTest : public ::testing::Test {
  protected:

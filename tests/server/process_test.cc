@@ -21,40 +21,14 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/server/whole_process.h"
 
 namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr uint32_t kMessageBytesMax = 64 << 20;
-
-v1::Config ConfigOf(uint32_t servers, uint32_t index, const std::string& coordinator = "") {
-  v1::Config config;
-  config.mutable_cluster()->set_servers(servers);
-  config.mutable_cluster()->set_shards(8);
-  config.mutable_coordinator()->set_address(coordinator);
-  config.mutable_coordinator()->set_lease_ms(60'000);
-  config.mutable_server()->set_index(index);
-  config.mutable_server()->set_executors(1);
-  return config;
-}
-
-std::unique_ptr<ServerProcess> StartOrFail(const v1::Config& config) {
-  auto process = ServerProcess::Start(config);
-  EXPECT_TRUE(process.ok()) << process.status();
-  return process.ok() ? *std::move(process) : nullptr;
-}
-
-v1::StatusResponse StatusOf(const ServerProcess& process) {
-  grpc::ClientContext context;
-  v1::StatusResponse response;
-  const auto stub = v1::Admin::NewStub(MakeChannel(process.address(), kMessageBytesMax));
-  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  return response;
-}
 
 // "joined ps 1" of each event that `process` tells of.
 std::vector<std::string> EventsOf(const ServerProcess& process) {

@@ -13,8 +13,10 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/process.h"
 #include "tests/common/http/http_client.h"
+#include "tests/common/rpc/message_limit.h"
 #include "tests/common/telemetry/metric_text.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/server/whole_process.h"
 
 namespace lodestone::server {
 namespace {
@@ -22,32 +24,11 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr uint32_t kMessageBytesMax = 64 << 20;
-
-v1::Config ConfigOf(uint32_t servers, uint32_t index, const std::string& coordinator = "") {
-  v1::Config config;
-  config.mutable_cluster()->set_servers(servers);
-  config.mutable_cluster()->set_shards(8);
-  config.mutable_coordinator()->set_address(coordinator);
-  config.mutable_coordinator()->set_lease_ms(60'000);
-  config.mutable_server()->set_index(index);
-  config.mutable_server()->set_executors(1);
+// With an HTTP port of its own.
+v1::Config HttpConfigOf(uint32_t servers, uint32_t index, const std::string& coordinator = "") {
+  v1::Config config = ConfigOf(servers, index, coordinator);
   config.mutable_server()->set_http_listen("127.0.0.1:0");
   return config;
-}
-
-std::unique_ptr<ServerProcess> StartOrFail(const v1::Config& config) {
-  auto process = ServerProcess::Start(config);
-  EXPECT_TRUE(process.ok()) << process.status();
-  return process.ok() ? *std::move(process) : nullptr;
-}
-
-v1::ServerStatus StatusOf(const ServerProcess& process) {
-  grpc::ClientContext context;
-  v1::StatusResponse response;
-  const auto stub = v1::Admin::NewStub(MakeChannel(process.address(), kMessageBytesMax));
-  EXPECT_TRUE(stub->Status(&context, v1::StatusRequest(), &response).ok());
-  return response.server();
 }
 
 // A call that goes on until this is destroyed: reflection asks and answers for as long as its client goes on.
@@ -86,9 +67,9 @@ class OpenCall {
 };
 
 TEST(PsHttp, TellsThatItWaitsForTheOthersAndThenThatItIsReady) {
-  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  const auto ps0 = StartOrFail(HttpConfigOf(2, 0));
   ASSERT_NE(ps0, nullptr);
-  const std::string http = StatusOf(*ps0).http();
+  const std::string http = StatusOf(*ps0).server().http();
   ASSERT_THAT(http, StartsWith("127.0.0.1:"));
   const uint16_t port = PortIn(http);
   EXPECT_EQ(CodeOf(Get(port, "/healthz")), 200);
@@ -104,12 +85,12 @@ TEST(PsHttp, TellsThatItWaitsForTheOthersAndThenThatItIsReady) {
   EXPECT_EQ(before.Of("lodestone_ps_waits"), 1);
   EXPECT_EQ(before.Of("lodestone_cluster_servers{state=\"alive\"}"), 1);
 
-  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  const auto ps1 = StartOrFail(HttpConfigOf(2, 1, ps0->address()));
   ASSERT_NE(ps1, nullptr);
   ASSERT_TRUE(ps0->WaitUntilReady().ok());
   ASSERT_TRUE(ps1->WaitUntilReady().ok());
   for (const ServerProcess* ps : {ps0.get(), ps1.get()}) {
-    const uint16_t of = PortIn(StatusOf(*ps).http());
+    const uint16_t of = PortIn(StatusOf(*ps).server().http());
     EXPECT_EQ(BodyOf(Get(of, "/readyz")), "ready\n");
     const MetricText metrics(BodyOf(Get(of, "/metrics")));
     EXPECT_EQ(metrics.Of("lodestone_ps_ready"), 1);
@@ -121,10 +102,10 @@ TEST(PsHttp, TellsThatItWaitsForTheOthersAndThenThatItIsReady) {
 }
 
 TEST(PsHttp, IsNotReadyAnyMoreOnceItIsToldToEndAndTellsThatToTheLast) {
-  const auto ps = StartOrFail(ConfigOf(1, 0));
+  const auto ps = StartOrFail(HttpConfigOf(1, 0));
   ASSERT_NE(ps, nullptr);
   ASSERT_TRUE(ps->WaitUntilReady().ok());
-  const uint16_t port = PortIn(StatusOf(*ps).http());
+  const uint16_t port = PortIn(StatusOf(*ps).server().http());
   ASSERT_EQ(CodeOf(Get(port, "/readyz")), 200);
   auto call = std::make_unique<OpenCall>(ps->address());
   std::thread ender([&] { ps->Shutdown(600'000); });
@@ -142,22 +123,22 @@ TEST(PsHttp, IsNotReadyAnyMoreOnceItIsToldToEndAndTellsThatToTheLast) {
 }
 
 TEST(PsHttp, ThereIsNoneUnlessItIsConfigured) {
-  v1::Config config = ConfigOf(1, 0);
+  v1::Config config = HttpConfigOf(1, 0);
   config.mutable_server()->clear_http_listen();
   const auto ps = StartOrFail(config);
   ASSERT_NE(ps, nullptr);
-  EXPECT_EQ(StatusOf(*ps).http(), "");
+  EXPECT_EQ(StatusOf(*ps).server().http(), "");
 }
 
 TEST(PsHttp, AnAddressThatCannotBeUsedEndsTheStart) {
-  v1::Config config = ConfigOf(1, 0);
+  v1::Config config = HttpConfigOf(1, 0);
   config.mutable_server()->set_http_listen("7080");
   const auto malformed = ServerProcess::Start(config);
   EXPECT_TRUE(absl::IsInvalidArgument(malformed.status())) << malformed.status();
   EXPECT_THAT(std::string(malformed.status().message()), StartsWith("server.http_listen: `7080` is not host:port"));
-  const auto first = StartOrFail(ConfigOf(1, 0));
+  const auto first = StartOrFail(HttpConfigOf(1, 0));
   ASSERT_NE(first, nullptr);
-  const std::string taken = StatusOf(*first).http();
+  const std::string taken = StatusOf(*first).server().http();
   config.mutable_server()->set_http_listen(taken);
   const auto second = ServerProcess::Start(config);
   EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();

@@ -23,7 +23,7 @@
 namespace lodestone::server {
 namespace {
 
-constexpr uint32_t kLeaseMs = 3'600'000;  // Ends only where the test ends it.
+constexpr uint32_t kEndlessLeaseMs = 3'600'000;  // Ends only where the test ends it.
 
 // A ps as far as the coordinator goes.
 class Ps {
@@ -32,7 +32,7 @@ class Ps {
     ElectedCoordinator::Options options;
     options.membership.cluster = options.election.cluster = "test";
     options.membership.workers = 2;
-    options.membership.lease_ms = options.election.lease_ms = kLeaseMs;
+    options.membership.lease_ms = options.election.lease_ms = kEndlessLeaseMs;
     options.membership.ends_with_server_0 = false;
     options.membership.time = options.election.time = time;
     options.election.etcd = etcd.endpoints();
@@ -220,7 +220,7 @@ TEST_F(ElectedCoordinatorTest, WhatIsAskedOfOneThatWasDeposedIsNotToldAndItsHeld
 // The others once waited for the lease of one that had died before they looked where it was.
 TEST_F(ElectedCoordinatorTest, OneThatIsElectedAndDiesAtOnceDoesNotKeepThePlaceWhereItsPsWasSeen) {
   const auto elect = [this](const std::string& address) {
-    const auto lease = client_->Grant(kLeaseMs / 1000);
+    const auto lease = client_->Grant(kEndlessLeaseMs / 1000);
     ASSERT_TRUE(lease.ok()) << lease.status();
     ASSERT_TRUE(client_->PutIf({}, EtcdCoordinatorKey("test"), address, lease->id).ok());
   };
@@ -243,7 +243,7 @@ TEST_F(ElectedCoordinatorTest, OneWhoseLeaseHasEndedTellsNobodyThatTheirsHas) {
   ASSERT_TRUE(ps.Join(v1::ROLE_WORKER, 1, &worker).ok());
   ASSERT_TRUE(ps.Join(v1::ROLE_WORKER, 2, &behind).ok());
   Await held(&ps, worker.incarnation(), 7);
-  time_.AdvanceMs(2 * int64_t{kLeaseMs});
+  time_.AdvanceMs(2 * int64_t{kEndlessLeaseMs});
   const grpc::Status beat = ps.Beat(worker.incarnation());
   EXPECT_EQ(beat.error_code(), grpc::StatusCode::UNAVAILABLE) << beat.error_message();
   // Nobody lives who is behind that clock; and the one that waits for it does not either.

@@ -20,8 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 4;
+constexpr uint32_t kEqualShards = 4;
 
 // Two servers, that own shards 0 and 2, and 1 and 3; the other one has them too, in sync.
 class EqualCopiesTest : public ::testing::Test {
@@ -30,11 +29,11 @@ class EqualCopiesTest : public ::testing::Test {
     members_ = std::make_unique<Membership>(Options());
     for (const uint32_t server : {0, 1}) Join(server, kFirst);
     for (const uint32_t server : {0, 1}) AskRoute(server);
-    for (ShardId shard = 0; shard < kShards; ++shard) Report(shard, true);
+    for (ShardId shard = 0; shard < kEqualShards; ++shard) Report(shard, true);
   }
 
   Membership::Options Options() const {
-    return ReplicatedOptions(2, kShards, 2, kLeaseMs, /*ends_with_server_0=*/false, &time_);
+    return ReplicatedOptions(2, kEqualShards, 2, kLeaseMs, /*ends_with_server_0=*/false, &time_);
   }
   void RestartCoordinator() {
     const v1::CoordinatorState state = members_->SaveState();
@@ -45,7 +44,7 @@ class EqualCopiesTest : public ::testing::Test {
 
   enum Comes { kFirst, kWhole, kCutShort, kWithAnotherFolder, kAfterAnUnknownLife, kAgain };
   void Join(uint32_t server, Comes comes) {
-    v1::JoinRequest request = ServerJoin(server, kShards);
+    v1::JoinRequest request = ServerJoin(server, kEqualShards);
     if (comes == kAfterAnUnknownLife) ++tokens_[server];
     request.set_predecessor(comes == kFirst ? 0 : 10 * (server + 1) + tokens_[server]);
     if (comes != kAgain) ++tokens_[server];
@@ -219,7 +218,7 @@ TEST_F(EqualCopiesTest, AnotherFolderAndOneThatAnotherLifeHadSinceProveNothing) 
     // All is well again.
     Join(0, kWhole);
     for (const uint32_t server : {0, 1}) AskRoute(server);
-    for (ShardId shard = 0; shard < kShards; ++shard) Report(shard, true);
+    for (ShardId shard = 0; shard < kEqualShards; ++shard) Report(shard, true);
   }
 }
 

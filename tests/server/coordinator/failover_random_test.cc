@@ -21,12 +21,12 @@
 #include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 6;
+constexpr uint32_t kRandomShards = 6;
 constexpr uint32_t kServersMax = 5;
 constexpr uint32_t kOperations = 5000;
 constexpr uint64_t kSeeds = 200;
@@ -50,15 +50,16 @@ struct Process {
   std::optional<bool> whole;  // As its Join says.
   Incarnation life = 0;
   uint64_t reports = 0;
-  std::optional<ShardMap> map;                                  // The newest that it has heard of.
-  std::array<std::array<Copy, kServersMax>, kShards> copies{};  // As the owner, by server.
-  std::array<uint64_t, kShards> follows{};  // As the follower, or a learner: the token of the owner that it listens to.
-  std::array<uint64_t, kShards> gives_up{};  // As the owner: the number by which it answers no more; 0: it does.
+  std::optional<ShardMap> map;                                        // The newest that it has heard of.
+  std::array<std::array<Copy, kServersMax>, kRandomShards> copies{};  // As the owner, by server.
+  std::array<uint64_t, kRandomShards>
+      follows{};  // As the follower, or a learner: the token of the owner that it listens to.
+  std::array<uint64_t, kRandomShards> gives_up{};  // As the owner: the number by which it answers no more; 0: it does.
 };
 
 // What a server keeps over the ends of its processes.
 struct Disk {
-  std::array<Pushes, kShards> shards;
+  std::array<Pushes, kRandomShards> shards;
   uint64_t folder = 0;
   uint64_t token = 0;  // Of the last process.
   bool fresh = true;   // No process has written there.
@@ -77,7 +78,8 @@ class Cluster {
   void Step() {
     const v1::CoordinatorState before = members_->SaveState();
     reported_ = {};
-    for (ShardId shard = 0; shard < kShards; ++shard) equal_before_[shard] = members_->shards().equal().HolderOf(shard);
+    for (ShardId shard = 0; shard < kRandomShards; ++shard)
+      equal_before_[shard] = members_->shards().equal().HolderOf(shard);
     const bool same_coordinator = Operate();
     CheckChange(before, same_coordinator);
     CheckNothingIsLost();
@@ -110,7 +112,7 @@ class Cluster {
       for (uint32_t server = 0; server < servers_; ++server) Beat(server);
     }
     // One that has lost its lease and joined again has no equal copy before it is started again.
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       if (members_->shards().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
     }
     SyncAll();
@@ -119,11 +121,11 @@ class Cluster {
     v1::DrainRequest request;
     request.set_server(0);
     ASSERT_EQ(members_->Drain(request).ok(), drains);
-    for (uint32_t round = 0; round < 12 * kShards; ++round) SyncAll();  // Copied, and given up.
-    EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kShards);
+    for (uint32_t round = 0; round < 12 * kRandomShards; ++round) SyncAll();  // Copied, and given up.
+    EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kRandomShards);
     EXPECT_EQ(members_->Status().moves_size(), 0) << members_->Status().DebugString();
     EXPECT_FALSE(members_->shards().HasLearners());
-    for (ShardId shard = 0; drains && shard < kShards; ++shard) {
+    for (ShardId shard = 0; drains && shard < kRandomShards; ++shard) {
       EXPECT_NE(members_->shards().owners()[shard], 0);
       EXPECT_FALSE(members_->shards().copies().Follows(0, shard));
     }
@@ -132,7 +134,7 @@ class Cluster {
   void SyncAll() {
     for (uint32_t server = 0; server < servers_; ++server) Beat(server);
     for (uint32_t server = 0; server < servers_; ++server) {
-      for (ShardId shard = 0; shard < kShards; ++shard) {
+      for (ShardId shard = 0; shard < kRandomShards; ++shard) {
         for (uint32_t to = 0; to < servers_; ++to) {
           if (!Owns(server, shard) || to == server) continue;
           // One that does not confirm what is given up is late, as any other.
@@ -164,7 +166,7 @@ class Cluster {
     Membership::Options options;
     options.cluster = "test";
     options.servers = servers_;
-    options.shards = kShards;
+    options.shards = kRandomShards;
     options.replicas = replicas_now_;
     options.lease_ms = kLeaseMs;
     options.time = &time_;
@@ -174,7 +176,7 @@ class Cluster {
   // False if the coordinator is another one now.
   bool Operate() {
     const uint32_t server = Draw(servers_);
-    const ShardId shard = Draw(kShards);
+    const ShardId shard = Draw(kRandomShards);
     Process& process = processes_[server];
     const uint32_t what = Draw(1000);
     if (what < 450) {
@@ -227,7 +229,7 @@ class Cluster {
     }
     v1::MoveRequest request;
     request.add_shards(shard);
-    request.add_shards(Draw(kShards));
+    request.add_shards(Draw(kRandomShards));
     request.set_server(server);
     request.set_cancel(what == 2);
     request.set_level(what == 3);
@@ -252,7 +254,7 @@ class Cluster {
     request.set_address(absl::StrCat("host:", 1 + server));
     request.set_index_plus_one(server + 1);
     request.set_cluster("test");
-    request.set_shards(kShards);
+    request.set_shards(kRandomShards);
     request.set_token(process.token);
     request.set_predecessor(process.predecessor);
     request.mutable_data()->set_folder(disks_[server].folder);
@@ -293,13 +295,13 @@ class Cluster {
     if (!route.ok() || (lossy_ && Draw(20) == 0)) return;
     const ShardMap map = *ShardMap::FromProto(*route);
     if (!process.map.has_value() && !map.LostBy(server).empty()) return;  // It does not begin.
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       if (map.OwnerOf(shard) != server || (process.map.has_value() && process.map->OwnerOf(shard) == server)) continue;
       EXPECT_TRUE(HasAll(server, shard)) << "it begins to serve shard " << shard;
     }
     disks_[server].whole = true;  // It writes from now on.
     disks_[server].fresh = false;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       const bool owned = Owns(server, shard) && process.map->TermOf(shard) == map.TermOf(shard);
       if (map.OwnerOf(shard) != server || !owned) {
         process.copies[shard] = {};
@@ -324,8 +326,8 @@ class Cluster {
   }
   // The next shard of the server, from `shard` on, that has a follower, mostly; `shard` if there is none.
   ShardId FollowedFrom(uint32_t server, ShardId shard) {
-    for (ShardId i = 0; i < kShards; ++i) {
-      const ShardId next = (shard + i) % kShards;
+    for (ShardId i = 0; i < kRandomShards; ++i) {
+      const ShardId next = (shard + i) % kRandomShards;
       if (Owns(server, next) && processes_[server].map->FollowerOf(next).has_value() && Draw(3) > 0) return next;
     }
     return shard;
@@ -438,7 +440,7 @@ class Cluster {
     if (replicas_ == 1) return;  // What a machine that went down lacks is nowhere else.
     const v1::CoordinatorState state = members_->SaveState();
     if (state.owners().empty()) return;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       if (UndecidedIn(state, shard)) return;
       std::vector<uint32_t> others = {state.owners(shard)};
       if (state.owners(shard) == server) {
@@ -453,7 +455,7 @@ class Cluster {
     processes_[server].running = false;
     Disk& disk = disks_[server];
     disk.whole = false;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       for (uint32_t i = Draw(20); i > 0 && pushed_[shard] >= i; --i) disk.shards[shard].reset(pushed_[shard] - i);
     }
     ++power_cuts_;
@@ -489,7 +491,7 @@ class Cluster {
     for (uint32_t other = 0; other < servers_; ++other) Beat(other);
     const v1::CoordinatorState state = members_->SaveState();
     if (!members_->shards().Route().ok()) return true;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       // It may be the only whole one: the owner's machine went down.
       if (!disks_[state.owners(shard)].whole && state.owners(shard) != server && HasAll(server, shard)) return true;
       if (state.owners(shard) != server) continue;
@@ -520,7 +522,7 @@ class Cluster {
   }
   // With the coordinator server 0 ends, so that it must not be what remains of a shard of `server`.
   bool AllElseOfZeroIsInSync(const v1::CoordinatorState& state, uint32_t server) const {
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       if (state.owners(shard) == server && InSyncIn(state, shard) == std::vector<uint32_t>{0}) return false;
     }
     return true;
@@ -556,7 +558,7 @@ class Cluster {
     ASSERT_GE(after.epoch(), before.epoch());
     if (before.owners().empty()) return;
     bool map_changed = false;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       const uint32_t owner = before.owners(shard), next = after.owners(shard);
       map_changed = map_changed || owner != next || FollowersIn(before, shard) != FollowersIn(after, shard);
       ASSERT_FALSE(FollowersIn(after, shard).contains(next)) << "nobody follows itself";
@@ -588,7 +590,7 @@ class Cluster {
   // Without replicas, also while a shard moves, and an owner whose life has ended for the coordinator may serve still.
   // With them, leases are for that.
   void CheckOneServes() {
-    for (ShardId shard = 0; replicas_ == 1 && shard < kShards; ++shard) {
+    for (ShardId shard = 0; replicas_ == 1 && shard < kRandomShards; ++shard) {
       uint32_t serve = 0;
       for (uint32_t server = 0; server < servers_; ++server) serve += Serves(server, shard);
       ASSERT_LE(serve, 1) << "shard " << shard;
@@ -622,10 +624,10 @@ class Cluster {
   std::unique_ptr<Membership> members_;
   std::vector<Process> processes_;
   std::vector<Disk> disks_;
-  std::array<Pushes, kShards> acked_;
-  std::array<size_t, kShards> pushed_{};
-  std::array<std::bitset<kServersMax>, kShards> reported_;  // In sync, in this step, by server.
-  std::array<uint32_t, kShards> equal_before_{};
+  std::array<Pushes, kRandomShards> acked_;
+  std::array<size_t, kRandomShards> pushed_{};
+  std::array<std::bitset<kServersMax>, kRandomShards> reported_;  // In sync, in this step, by server.
+  std::array<uint32_t, kRandomShards> equal_before_{};
   std::vector<v1::ReportSyncRequest> delayed_;
   bool lossy_ = true;
   uint64_t tokens_ = 0, folders_ = 0, plans_ = 0, acknowledged_ = 0, failovers_ = 0, losses_ = 0, power_cuts_ = 0,

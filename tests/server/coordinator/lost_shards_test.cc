@@ -19,8 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 4;
+constexpr uint32_t kMissingShards = 4;
 
 // Two servers, that own shards 0 and 2, and 1 and 3.
 class LostShardsTest : public ::testing::Test {
@@ -28,7 +27,7 @@ class LostShardsTest : public ::testing::Test {
   LostShardsTest() { Begin(/*replicas=*/2); }
 
   Membership::Options OptionsWith(uint32_t replicas) const {
-    return ReplicatedOptions(2, kShards, replicas, kLeaseMs, /*ends_with_server_0=*/false, &time_);
+    return ReplicatedOptions(2, kMissingShards, replicas, kLeaseMs, /*ends_with_server_0=*/false, &time_);
   }
   void Begin(uint32_t replicas) { members_ = std::make_unique<Membership>(OptionsWith(replicas)); }
   void Restart(uint32_t replicas = 2) {
@@ -45,7 +44,7 @@ class LostShardsTest : public ::testing::Test {
     request.mutable_data()->set_served(served);
     Join(server, request);
   }
-  v1::JoinRequest RequestOf(uint32_t server) const { return ServerJoin(server, kShards); }
+  v1::JoinRequest RequestOf(uint32_t server) const { return ServerJoin(server, kMissingShards); }
   void Join(uint32_t server, const v1::JoinRequest& request) {
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();

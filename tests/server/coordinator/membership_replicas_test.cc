@@ -22,8 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 12;
+constexpr uint32_t kReplicatedShards = 12;
 
 // Servers 0, 1 and 2 own shard s if s mod 3 is theirs; shards 0, 1, 2, 6, 7, 8 are followed by the next server, the
 // others by the one after it.
@@ -32,7 +31,7 @@ class ReplicasTest : public ::testing::Test {
   ReplicasTest() { Begin(3, 2); }
 
   Membership::Options OptionsWith(uint32_t servers, uint32_t replicas) const {
-    return ReplicatedOptions(servers, kShards, replicas, kLeaseMs, /*ends_with_server_0=*/true, &time_);
+    return ReplicatedOptions(servers, kReplicatedShards, replicas, kLeaseMs, /*ends_with_server_0=*/true, &time_);
   }
   // A fresh cluster in which all have joined.
   void Begin(uint32_t servers, uint32_t replicas) {
@@ -50,7 +49,7 @@ class ReplicasTest : public ::testing::Test {
 
   // Another life of a server, at its address.
   void Join(uint32_t server) {
-    v1::JoinRequest request = ServerJoin(server, kShards);
+    v1::JoinRequest request = ServerJoin(server, kReplicatedShards);
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();
     lives_[server] = joined->incarnation();
@@ -121,9 +120,10 @@ class ReplicasTest : public ::testing::Test {
 TEST_F(ReplicasTest, AtFirstFollowersAreSpreadAndNobodyIsInSync) {
   const auto route = members_->shards().Route();
   ASSERT_TRUE(route.ok()) << route.status();
-  EXPECT_EQ(std::vector<uint32_t>(route->followers().begin(), route->followers().end()), InitialFollowers(kShards, 3));
+  EXPECT_EQ(std::vector<uint32_t>(route->followers().begin(), route->followers().end()),
+            InitialFollowers(kReplicatedShards, 3));
   EXPECT_THAT(route->followers(), ElementsAre(2, 3, 1, 3, 1, 2, 2, 3, 1, 3, 1, 2));
-  EXPECT_EQ(route->in_sync_size(), static_cast<int>(kShards));
+  EXPECT_EQ(route->in_sync_size(), static_cast<int>(kReplicatedShards));
   EXPECT_THAT(route->in_sync(), Each(false));
   EXPECT_THAT(route->terms(), Each(0));
   EXPECT_THAT(members_->TakeFailovers(), IsEmpty());
@@ -135,7 +135,7 @@ TEST_F(ReplicasTest, WithOneReplicaNothingIsSaidOfFollowersAndShardsStay) {
   const auto route = members_->shards().Route();
   ASSERT_TRUE(route.ok());
   EXPECT_EQ(route->followers_size() + route->in_sync_size() + route->terms_size(), 0);
-  EXPECT_EQ(Owners(), InitialOwners(kShards, 2));
+  EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 2));
   EXPECT_FALSE(*Report(0, 0, lives_[1], true));
   EXPECT_TRUE(*Report(0, 0, 0, false));
   EXPECT_THAT(members_->TakeFailovers(), IsEmpty());
@@ -193,7 +193,7 @@ TEST_F(ReplicasTest, AReportThatWasOvertakenCountsForNothing) {
 }
 
 TEST_F(ReplicasTest, ReportsThatCannotBeAreRefused) {
-  EXPECT_EQ(Report(0, kShards, lives_[1], true).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Report(0, kReplicatedShards, lives_[1], true).status().code(), absl::StatusCode::kInvalidArgument);
   const Incarnation former = lives_[0];
   Join(0);
   lives_[0] = former;
@@ -275,7 +275,7 @@ TEST_F(ReplicasTest, AFollowerThatEndsIsReplacedByTheOneWithTheFewestShards) {
   SyncAll();
   LetExpire({1});
   const ShardMap map = Map();
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kReplicatedShards; ++shard) {
     EXPECT_NE(map.FollowerOf(shard), 1) << shard;
     EXPECT_NE(map.OwnerOf(shard), 1) << shard;
     EXPECT_NE(map.FollowerOf(shard), map.OwnerOf(shard)) << shard;
@@ -290,7 +290,7 @@ TEST_F(ReplicasTest, AFollowerThatEndsIsReplacedByTheOneWithTheFewestShards) {
     held.push_back(four.ShardsOf(server).size() + four.FollowedBy(server).size());
   }
   // Owner 1 keeps shard 9; all else is shared by three.
-  EXPECT_EQ(held[0] + held[1] + held[2], 2 * kShards - 1);
+  EXPECT_EQ(held[0] + held[1] + held[2], 2 * kReplicatedShards - 1);
   EXPECT_LE(*std::max_element(held.begin(), held.end()) - *std::min_element(held.begin(), held.end()), 1);
 }
 
@@ -298,24 +298,24 @@ TEST_F(ReplicasTest, OfTwoServersTheDeadOneKeepsItsPlaceAsFollower) {
   Begin(2, 2);
   SyncAll();
   LetExpire({1});
-  EXPECT_THAT(Map().ShardsOf(0), SizeIs(kShards));
-  EXPECT_THAT(Map().FollowedBy(1), SizeIs(kShards));
+  EXPECT_THAT(Map().ShardsOf(0), SizeIs(kReplicatedShards));
+  EXPECT_THAT(Map().FollowedBy(1), SizeIs(kReplicatedShards));
   EXPECT_THAT(InSync(), IsEmpty());
   EXPECT_FALSE(*Report(0, 1, lives_[1], true)) << "it is dead";
   Join(1);
   SyncAll();
   LetExpire({0});
-  EXPECT_THAT(Map().ShardsOf(1), SizeIs(kShards)) << "and back again";
+  EXPECT_THAT(Map().ShardsOf(1), SizeIs(kReplicatedShards)) << "and back again";
   EXPECT_EQ(Map().TermOf(3), members_->shards().epoch());
 }
 
 TEST_F(ReplicasTest, IfBothEndAtOnceTheOwnerKeepsTheShard) {
   SyncAll();
   LetExpire({0, 1, 2});
-  EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
+  EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 3));
   EXPECT_THAT(InSync(), IsEmpty());
   Join(2);
-  EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
+  EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 3));
 }
 
 TEST_F(ReplicasTest, APsWhoseProcessIsGoneIsOutBeforeItsLeaseEnds) {
@@ -342,7 +342,7 @@ TEST_F(ReplicasTest, WithOneReplicaThePlaceOfAProcessThatIsGoneIsFreeAtOnce) {
   request.set_address("elsewhere:1");
   request.set_index_plus_one(2);
   request.set_cluster("test");
-  request.set_shards(kShards);
+  request.set_shards(kReplicatedShards);
   EXPECT_TRUE(members_->Join(request).ok());
 }
 
@@ -364,7 +364,7 @@ TEST_F(ReplicasTest, OfTwoThatAreGoneTogetherTheOwnersKeepTheirShards) {
   EXPECT_TRUE(members_->NoteGone(lives_[1], 200));
   members_->TakeExpired();
   const v1::RouteResponse after = *members_->shards().Route();
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kReplicatedShards; ++shard) {
     const bool both = before.owners(shard) < 2 && before.followers(shard) < 3;
     EXPECT_EQ(after.owners(shard), both ? before.owners(shard) : 2) << shard;
   }
@@ -439,7 +439,7 @@ TEST_F(ReplicasTest, AFollowerThatIsNotHeardOfWithinItsLeaseGetsNothing) {
   Restart();
   Join(0);
   LetExpire({1, 2});
-  EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
+  EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 3));
   EXPECT_TRUE(members_->shards().Route().ok());
   EXPECT_THAT(InSync(), IsEmpty());
 }
@@ -459,7 +459,7 @@ TEST_F(ReplicasTest, WhenAllAreStartedAgainEachHasItsOwn) {
     SyncAll();
     Restart();
     for (const uint32_t server : order) Join(server);
-    EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
+    EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 3));
     EXPECT_TRUE(members_->shards().Route().ok()) << RouteError();
     EXPECT_THAT(InSync(), IsEmpty());
     for (const uint32_t server : order) EXPECT_TRUE(Beat(server).ok());
@@ -536,7 +536,8 @@ TEST_F(ReplicasTest, FollowersComeAndGoWithTheConfiguration) {
   EXPECT_EQ(members_->shards().epoch(), epoch + 1);
   EXPECT_GT(members_->changes(), 0) << "to be saved";
   const v1::RouteResponse route = *members_->shards().Route();
-  EXPECT_EQ(std::vector<uint32_t>(route.followers().begin(), route.followers().end()), InitialFollowers(kShards, 3));
+  EXPECT_EQ(std::vector<uint32_t>(route.followers().begin(), route.followers().end()),
+            InitialFollowers(kReplicatedShards, 3));
   Join(0);
   SyncAll();
   LetExpire({1});
@@ -552,7 +553,7 @@ TEST_F(ReplicasTest, FollowersComeAndGoWithTheConfiguration) {
   Join(1);
   EXPECT_EQ(Owners(), owners);
   EXPECT_GE(Map().TermOf(1), term);
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kReplicatedShards; ++shard) {
     EXPECT_TRUE(Map().FollowerOf(shard).has_value());
     EXPECT_NE(Map().FollowerOf(shard), Map().OwnerOf(shard));
   }
@@ -564,8 +565,8 @@ TEST_F(ReplicasTest, AnOwnerThatIsStartedAgainBeginsATerm) {
     LetExpire({1});
     Join(1);
     const ShardMap map = Map();
-    for (ShardId shard = 0; shard < kShards; ++shard) {
-      EXPECT_EQ(map.OwnerOf(shard), InitialOwners(kShards, 2)[shard]) << "nobody was in sync";
+    for (ShardId shard = 0; shard < kReplicatedShards; ++shard) {
+      EXPECT_EQ(map.OwnerOf(shard), InitialOwners(kReplicatedShards, 2)[shard]) << "nobody was in sync";
       EXPECT_EQ(map.TermOf(shard), map.OwnerOf(shard) == 1 ? map.epoch() : 0) << shard;
     }
   }
@@ -582,7 +583,7 @@ TEST_F(ReplicasTest, AMapThatIsDealtAnewIsOfANewTerm) {
   for (uint32_t server = 0; server < 4; ++server) Join(server);
   EXPECT_EQ(members_->shards().epoch(), state.epoch() + 1);
   EXPECT_THAT(members_->shards().Route()->terms(), Each(state.epoch() + 1));
-  EXPECT_EQ(Owners(), InitialOwners(kShards, 4));
+  EXPECT_EQ(Owners(), InitialOwners(kReplicatedShards, 4));
   EXPECT_THAT(InSync(), IsEmpty());
 }
 

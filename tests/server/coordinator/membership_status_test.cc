@@ -9,6 +9,7 @@
 #include "server/coordinator/cluster_status.h"
 #include "server/coordinator/membership.h"
 #include "server/monitoring/event_log.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -20,8 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 8;
+constexpr uint32_t kShownShards = 8;
 
 // Two servers, each of which follows the other's shards, and two workers.
 class MembershipStatusTest : public ::testing::Test {
@@ -31,7 +31,7 @@ class MembershipStatusTest : public ::testing::Test {
     options.cluster = "test";
     options.servers = 2;
     options.workers = 2;
-    options.shards = kShards;
+    options.shards = kShownShards;
     options.replicas = 2;
     options.lease_ms = kLeaseMs;
     options.first_incarnation = 100;
@@ -44,7 +44,7 @@ class MembershipStatusTest : public ::testing::Test {
     request.set_address(absl::StrCat("host:", 1 + index));
     request.set_index_plus_one(index + 1);
     request.set_cluster("test");
-    request.set_shards(kShards);
+    request.set_shards(kShownShards);
     request.set_peer("host:4711");
     request.set_token(token);
     return Joined(request);
@@ -109,7 +109,7 @@ class MembershipStatusTest : public ::testing::Test {
   }
   void SyncAll() {
     const v1::CoordinatorState state = members_.SaveState();
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kShownShards; ++shard) {
       v1::ReportSyncRequest request;
       request.set_incarnation(servers_[state.owners(shard)]);
       request.add_reports()->set_shard(shard);

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/worker_clocks.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -20,8 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr uint32_t kLeaseMs = 1000;
 
 class MembershipTest : public ::testing::Test {
  protected:

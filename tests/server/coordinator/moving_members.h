@@ -18,7 +18,6 @@
 
 namespace lodestone::server {
 
-inline constexpr uint32_t kMoveLeaseMs = 1000;
 inline constexpr uint32_t kMoveShards = 6;
 inline constexpr uint32_t kMoveServers = 3;
 
@@ -35,7 +34,7 @@ class MovingMembers : public ::testing::Test {
 
   Membership::Options Options(uint32_t replicas) const {
     Membership::Options options =
-        ReplicatedOptions(kMoveServers, kMoveShards, replicas, kMoveLeaseMs, /*ends_with_server_0=*/false, &time_);
+        ReplicatedOptions(kMoveServers, kMoveShards, replicas, kLeaseMs, /*ends_with_server_0=*/false, &time_);
     options.rebalance = rebalance_;
     return options;
   }
@@ -66,7 +65,7 @@ class MovingMembers : public ::testing::Test {
     for (uint32_t server = 0; server < kMoveServers; ++server) {
       if (server != dead) Beat(server);
     }
-    time_.AdvanceMs(kMoveLeaseMs - 1);
+    time_.AdvanceMs(kLeaseMs - 1);
     members_->TakeExpired();
   }
   absl::StatusOr<v1::MoveResponse> Move(const std::vector<uint32_t>& shards, uint32_t server, bool cancel = false) {

@@ -15,13 +15,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr uint32_t kLeaseMs = 1000;
 
 v1::RangePlan Plan(uint64_t batches = 20, uint64_t epoch_batches = 10, uint32_t range_batches = 4) {
   v1::RangePlan plan;

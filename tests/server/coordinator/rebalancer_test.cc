@@ -234,7 +234,7 @@ TEST_F(RebalancerTest, WhenMovesAreCancelledOthersWaitAsIfNothingHadBegun) {
 TEST_F(RebalancerTest, WhileAServerIsAwayNothingIsJudged) {
   traffic_ = {5000, 500, 500, 5000, 500, 500};
   away_ = {1};
-  Pass(2 * kMoveLeaseMs);
+  Pass(2 * kLeaseMs);
   members_->TakeExpired();
   Pass(10 * kSustainedMs);
   EXPECT_EQ(Moves(), 0);

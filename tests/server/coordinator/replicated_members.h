@@ -10,6 +10,8 @@
 
 namespace lodestone::server {
 
+inline constexpr uint32_t kLeaseMs = 1000;  // Of members, unless a test says otherwise.
+
 // Of a cluster "test" with one worker.
 inline Membership::Options ReplicatedOptions(uint32_t servers, uint32_t shards, uint32_t replicas, uint32_t lease_ms,
                                              bool ends_with_server_0, const TimeSource* time) {

@@ -22,8 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kLeaseMs = 1000;
-constexpr uint32_t kShards = 8;
+constexpr uint32_t kTripledShards = 8;
 
 // Shard s is that of server s mod 4.
 class ThreeCopiesTest : public ::testing::Test {
@@ -37,7 +36,7 @@ class ThreeCopiesTest : public ::testing::Test {
     for (uint32_t server = 0; server < zones.size(); ++server) Join(server);
   }
   Membership::Options Options(uint32_t replicas) const {
-    return ReplicatedOptions(static_cast<uint32_t>(zones_.size()), kShards, replicas, kLeaseMs,
+    return ReplicatedOptions(static_cast<uint32_t>(zones_.size()), kTripledShards, replicas, kLeaseMs,
                              /*ends_with_server_0=*/false, &time_);
   }
   void Restart(uint32_t replicas = 3) {
@@ -47,7 +46,7 @@ class ThreeCopiesTest : public ::testing::Test {
     ASSERT_TRUE(restored.ok()) << restored;
   }
   void Join(uint32_t server) {
-    v1::JoinRequest request = ServerJoin(server, kShards);
+    v1::JoinRequest request = ServerJoin(server, kTripledShards);
     request.set_zone(zones_[server]);
     request.set_token(10 * (server + 1) + ++joins_);
     request.mutable_data()->set_folder(70 + server);
@@ -91,12 +90,12 @@ class ThreeCopiesTest : public ::testing::Test {
     }
   }
   void SyncAll() {
-    for (ShardId shard = 0; shard < kShards; ++shard) Sync(shard);
+    for (ShardId shard = 0; shard < kTripledShards; ++shard) Sync(shard);
   }
   // Copies are made, and shards given up, until no move is left.
   void FinishMoves() {
     for (int round = 0; round < 40 && members_->Status().moves_size() > 0; ++round) {
-      for (ShardId shard = 0; shard < kShards; ++shard) {
+      for (ShardId shard = 0; shard < kTripledShards; ++shard) {
         if (shards().IsUnserved(shard)) continue;
         const uint32_t learner = shards().learners()[shard];
         EXPECT_TRUE(learner == 0 || Report(shard, learner - 1, true));
@@ -114,7 +113,7 @@ class ThreeCopiesTest : public ::testing::Test {
   std::vector<uint32_t> Followers(ShardId shard) const { return shards().copies().Of(shard); }
   uint32_t HeldBy(uint32_t server) const {
     uint32_t held = 0;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (ShardId shard = 0; shard < kTripledShards; ++shard) {
       held += Owner(shard) == server || shards().copies().Follows(server, shard);
     }
     return held;
@@ -148,19 +147,19 @@ class ThreeCopiesTest : public ::testing::Test {
 };
 
 TEST_F(ThreeCopiesTest, EachShardIsAtThreeServersAndEachServerHoldsAsMuch) {
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) {
     const std::vector<uint32_t> followers = Followers(shard);
     ASSERT_EQ(followers.size(), 2);
     EXPECT_NE(followers[0], followers[1]);
     EXPECT_THAT(followers, ::testing::Not(::testing::Contains(Owner(shard))));
   }
-  for (uint32_t server = 0; server < 4; ++server) EXPECT_EQ(HeldBy(server), 3 * kShards / 4) << "ps " << server;
+  for (uint32_t server = 0; server < 4; ++server) EXPECT_EQ(HeldBy(server), 3 * kTripledShards / 4) << "ps " << server;
   EXPECT_EQ(members_->Status().shards_in_sync(), 0);
   EXPECT_FALSE(shards().IsComplete());
-  for (ShardId shard = 0; shard < kShards; ++shard) ASSERT_TRUE(Report(shard, Followers(shard)[0], true));
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) ASSERT_TRUE(Report(shard, Followers(shard)[0], true));
   EXPECT_EQ(members_->Status().shards_in_sync(), 0) << "two copies are not three";
   SyncAll();
-  EXPECT_EQ(members_->Status().shards_in_sync(), kShards);
+  EXPECT_EQ(members_->Status().shards_in_sync(), kTripledShards);
   EXPECT_TRUE(shards().IsComplete());
   const auto route = shards().Route();
   ASSERT_TRUE(route.ok()) << route.status();
@@ -186,7 +185,7 @@ TEST_F(ThreeCopiesTest, WhenOwnerAndAFollowerEndTogetherTheOtherFollowerTakesOve
   LetExpire({0, first});
   EXPECT_EQ(Owner(0), second);
   EXPECT_EQ(shards().unserved(), 0) << "each shard of theirs has a copy that lives";
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) {
     EXPECT_TRUE(Alive(Owner(shard)));
     EXPECT_FALSE(shards().copies().AreInSync(shard) && Followers(shard).size() > 1);
   }
@@ -333,7 +332,7 @@ TEST_F(ThreeCopiesTest, WithOneCopyMoreEachShardGetsASecondFollower) {
   Restart(/*replicas=*/2);
   Restart(/*replicas=*/3);
   for (uint32_t server = 0; server < 4; ++server) Join(server);
-  for (ShardId shard = 0; shard < kShards; ++shard) EXPECT_EQ(Followers(shard).size(), 2) << "shard " << shard;
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) EXPECT_EQ(Followers(shard).size(), 2) << "shard " << shard;
   SyncAll();
   EXPECT_TRUE(shards().IsComplete());
 }
@@ -345,7 +344,7 @@ TEST_F(ThreeCopiesTest, WithoutReplicasAndWithThemAgainEachShardGetsItsFollowers
   EXPECT_TRUE(members_->SaveState().followers().empty());
   Restart(/*replicas=*/3);
   for (uint32_t server = 0; server < 4; ++server) Join(server);
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) {
     EXPECT_EQ(Followers(shard).size(), 2) << "shard " << shard;
     EXPECT_FALSE(shards().in_sync()[shard]) << "what they have is from before";
   }
@@ -454,22 +453,22 @@ TEST_F(ThreeCopiesTest, AnOwnerThatWasToldMayHaveAcknowledgedWhatTheOtherFollowe
 
 TEST_F(ThreeCopiesTest, CopiesAreInThreeZonesWhereThereAreAsMany) {
   Begin({"a", "a", "b", "c"});
-  for (ShardId shard = 0; shard < kShards; ++shard) EXPECT_TRUE(AreApart(shard)) << "shard " << shard;
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) EXPECT_TRUE(AreApart(shard)) << "shard " << shard;
   SyncAll();
   LetExpire({3});
-  for (ShardId shard = 0; shard < kShards; ++shard) Sync(shard);
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) Sync(shard);
   EXPECT_THAT(members_->Status().one_zone(), IsEmpty()) << "two zones have copies";
   Join(3);
   SyncAll();
   FinishMoves();
-  for (ShardId shard = 0; shard < kShards; ++shard) EXPECT_TRUE(AreApart(shard)) << "shard " << shard;
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) EXPECT_TRUE(AreApart(shard)) << "shard " << shard;
 }
 
 TEST_F(ThreeCopiesTest, InTwoZonesNoneHasAllCopiesOfAShard) {
   Begin({"a", "a", "b", "b"});
   SyncAll();
   FinishMoves();
-  for (ShardId shard = 0; shard < kShards; ++shard) {
+  for (ShardId shard = 0; shard < kTripledShards; ++shard) {
     std::set<std::string> zones = {zones_[Owner(shard)]};
     for (const uint32_t server : Followers(shard)) zones.insert(zones_[server]);
     EXPECT_EQ(zones.size(), 2) << "shard " << shard;

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Incarnation kFollower = 200;
+constexpr Incarnation kFollowingLife = 200;
 
 class Service final : public v1::Replication::WithRawCallbackMethod_Follow<v1::Replication::Service> {
  public:
@@ -63,7 +63,7 @@ class ReplicatorTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     address_ = absl::StrCat("127.0.0.1:", port);
     coordinator_.SetServer(0, address_, 100);
-    coordinator_.SetServer(1, "nowhere:1", kFollower);
+    coordinator_.SetServer(1, "nowhere:1", kFollowingLife);
     std::vector<ShardId> owned(shards);
     std::iota(owned.begin(), owned.end(), 0);
     for (const ShardId shard : owned) replicator_->Own(shard, /*term=*/0);
@@ -113,7 +113,7 @@ class ReplicatorTest : public ::testing::Test {
   }
   // Gets the shard's state, and confirms it.
   void Join(RawFollower* raw) {
-    raw->Start(RawFollower::StartOf(kFollower, 1, {{0, 0}}));
+    raw->Start(RawFollower::StartOf(kFollowingLife, 1, {{0, 0}}));
     ASSERT_TRUE(raw->ReadUntil(v1::FollowItem::kStateEnds));
     raw->Ack(0, store_->shards().VersionOf(0));
   }
@@ -170,7 +170,7 @@ TEST_F(ReplicatorTest, AFollowerWhoseArithmeticGivesOtherBitsIsNotedAndMayFollow
   const MetricGrowth growth;
   for (const uint64_t differs : {0, 1}) {
     RawFollower raw(address_);
-    v1::FollowStart start = RawFollower::StartOf(kFollower, 1, {{0, 0}});
+    v1::FollowStart start = RawFollower::StartOf(kFollowingLife, 1, {{0, 0}});
     start.set_arithmetic(ArithmeticFingerprint() ^ (differs << 1));
     start.set_machine(std::string(10'000, 'x'));
     raw.Start(start);
@@ -182,7 +182,7 @@ TEST_F(ReplicatorTest, AFollowerWhoseArithmeticGivesOtherBitsIsNotedAndMayFollow
 TEST_F(ReplicatorTest, AFollowerThatTheCoordinatorDoesNotKnowIsSentAwayAndHoldsNothingUp) {
   ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
   ASSERT_TRUE(Push(1).get().ok());
-  coordinator_.SetServer(1, "nowhere:1", kFollower + 1);
+  coordinator_.SetServer(1, "nowhere:1", kFollowingLife + 1);
   RawFollower raw(address_);
   ASSERT_NO_FATAL_FAILURE(Join(&raw));
   const absl::Status status = raw.AwaitEnd();
@@ -282,7 +282,7 @@ TEST_F(ReplicatorTest, AFollowerWhoseStreamBreaksGoesOnWithAShardThatIsGivenUp) 
   replicator_->GiveUp(0, /*handover=*/5);
   first.Leave().IgnoreError();
   RawFollower again(address_);
-  again.Start(RawFollower::StartOf(kFollower, 1, {{0, 1}}));
+  again.Start(RawFollower::StartOf(kFollowingLife, 1, {{0, 1}}));
   ASSERT_TRUE(again.ReadUntil(v1::FollowItem::kRecord));
   again.Ack(0, 2);
   EXPECT_TRUE(push.get().ok());
@@ -296,7 +296,7 @@ TEST_F(ReplicatorTest, AFollowerThatDoesNotCountYetNeverHoldsUpItsOwnerAndCounts
   RawFollower raw(address_);
   std::vector<std::pair<ShardId, Version>> positions;
   for (ShardId shard = 0; shard < kManyShards; ++shard) positions.emplace_back(shard, 0);
-  raw.Start(RawFollower::StartOf(kFollower, kManyShards, positions));
+  raw.Start(RawFollower::StartOf(kFollowingLife, kManyShards, positions));
   ASSERT_TRUE(raw.ReadUntil(v1::FollowItem::kStateEnds, kManyShards));
   // It takes all updates, and confirms none, because its disk does not have the states yet.
   Sequence sequence = 0;
@@ -320,7 +320,7 @@ TEST_F(ReplicatorTest, ACopyIsKnownByTheUpdateThatMadeItAndNotByItsVersionAlone)
   ASSERT_TRUE(Push(1).get().ok());
   const uint64_t mark = newest_.MarkAt(0, 1);
   ASSERT_NE(mark, 0u);
-  v1::FollowStart start = RawFollower::StartOf(kFollower, 1, {{0, 1}});
+  v1::FollowStart start = RawFollower::StartOf(kFollowingLife, 1, {{0, 1}});
   start.mutable_follows(0)->set_mark(mark + 1);
   RawFollower other(address_);
   other.Start(start);

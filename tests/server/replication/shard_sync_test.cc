@@ -15,7 +15,7 @@ using State = ShardSync::State;
 using Attached = ShardSync::Attached;
 using Outcome = ShardSync::Outcome;
 
-constexpr Incarnation kFollower = 200, kOther = 300;
+constexpr Incarnation kFirstLife = 200, kOtherLife = 300;
 constexpr Version kVersion = 7;
 constexpr uint64_t kEpoch = 3;
 constexpr int64_t kNowMs = 5000;
@@ -24,7 +24,7 @@ constexpr int64_t kNowMs = 5000;
 ShardSync Attach() {
   ShardSync sync;
   sync.SetAppended(kVersion);
-  EXPECT_EQ(sync.Attach(kFollower, 0, std::nullopt), Attached::kNeedsState);
+  EXPECT_EQ(sync.Attach(kFirstLife, 0, std::nullopt), Attached::kNeedsState);
   sync.StateSent();
   return sync;
 }
@@ -35,7 +35,7 @@ ShardSync In(State state) {
   sync.Confirm(kVersion);
   if (state == State::kJoining) return sync;
   EXPECT_TRUE(sync.TakeReport().has_value());
-  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFirstLife}, true, kEpoch), Outcome::kNothing);
   if (state == State::kLeaving) sync.Leave();
   return sync;
 }
@@ -43,7 +43,7 @@ ShardSync In(State state) {
 // Of a report, as if one were under way.
 Outcome Answer(ShardSync* sync, bool in_sync, bool accepted) {
   sync->TakeReport();
-  return sync->OnReport({.in_sync = in_sync, .follower = kFollower}, accepted, kEpoch);
+  return sync->OnReport({.in_sync = in_sync, .follower = kFirstLife}, accepted, kEpoch);
 }
 
 struct Transition {
@@ -61,11 +61,11 @@ const std::vector<Transition>& Transitions() {
       {"it confirms", [](ShardSync* s) { s->Confirm(kVersion); }, {kJ, kJ, kI, kL}},
       {"its stream ends", [](ShardSync* s) { s->Detach(1); }, {kA, kL, kI, kL}},
       {"it is to leave", [](ShardSync* s) { s->Leave(); }, {std::nullopt, kL, kL, kL}},
-      {"another one comes", [](ShardSync* s) { s->Attach(kOther, kVersion, std::nullopt); }, {kA, kJ, kI, kL}},
+      {"another one comes", [](ShardSync* s) { s->Attach(kOtherLife, kVersion, std::nullopt); }, {kA, kJ, kI, kL}},
       {"it comes again",
        [](ShardSync* s) {
          s->Detach(1);
-         s->Attach(kFollower, kVersion, std::nullopt);
+         s->Attach(kFirstLife, kVersion, std::nullopt);
        },
        {kA, kL, kI, kL}},
       {"the coordinator takes that it counts", [](ShardSync* s) { Answer(s, true, true); }, {kA, kI, kI, kL}},
@@ -146,7 +146,7 @@ TEST(ShardSyncTest, ReportsThatAFollowerCountsOnceItHasConfirmedAllOfBefore) {
   const auto report = sync.TakeReport();
   ASSERT_TRUE(report.has_value());
   EXPECT_TRUE(report->in_sync);
-  EXPECT_EQ(report->follower, kFollower);
+  EXPECT_EQ(report->follower, kFirstLife);
   EXPECT_FALSE(sync.TakeReport().has_value()) << "one is under way";
 }
 
@@ -156,7 +156,7 @@ TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
     const auto report = sync.TakeReport();
     ASSERT_TRUE(report.has_value());
     EXPECT_FALSE(report->in_sync);
-    EXPECT_EQ(report->follower, kFollower);
+    EXPECT_EQ(report->follower, kFirstLife);
     if (i == 0) sync.OnReportFailed();
     if (i == 1) {
       EXPECT_EQ(sync.OnReport({}, false, kEpoch), Outcome::kNothing);
@@ -173,7 +173,7 @@ TEST(ShardSyncTest, AFollowerThatTheCoordinatorMayKnowOutlivesItsStream) {
   ASSERT_TRUE(sync.TakeReport().has_value());
   sync.Detach(1);
   EXPECT_EQ(sync.state(), State::kJoining);
-  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFirstLife}, true, kEpoch), Outcome::kNothing);
   EXPECT_EQ(sync.state(), State::kInSync);
 }
 
@@ -181,7 +181,7 @@ TEST(ShardSyncTest, AnAnswerThatComesWhenTheFollowerIsLeavingIsRememberedForMaps
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());
   sync.Leave();
-  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFirstLife}, true, kEpoch), Outcome::kNothing);
   EXPECT_EQ(sync.state(), State::kLeaving);
   EXPECT_TRUE(sync.OnMapWithoutFollower(kEpoch + 1));
   EXPECT_EQ(sync.state(), State::kAlone);
@@ -217,7 +217,7 @@ TEST(ShardSyncTest, AFollowerThatIsStillLateOrGoneOrReplacedWaitsForItsNextWord)
 TEST(ShardSyncTest, SaysWhenTheCoordinatorKnowsAnother) {
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());
-  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, false, kEpoch), Outcome::kRejected);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFirstLife}, false, kEpoch), Outcome::kRejected);
 }
 
 TEST(ShardSyncTest, AShardIsReportedAsGivenUpOnceItsFollowerCountsAndHasAllUntilThatIsTaken) {
@@ -238,7 +238,7 @@ TEST(ShardSyncTest, AShardIsReportedAsGivenUpOnceItsFollowerCountsAndHasAllUntil
     const auto report = sync.TakeReport();
     ASSERT_TRUE(report.has_value());
     EXPECT_TRUE(report->in_sync);
-    EXPECT_EQ(report->follower, kFollower);
+    EXPECT_EQ(report->follower, kFirstLife);
     EXPECT_EQ(report->gives_up, kHandover);
     EXPECT_FALSE(sync.TakeReport().has_value()) << "one is under way";
     if (i == 0) sync.OnReportFailed();
@@ -302,13 +302,13 @@ TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
     std::optional<Version> oldest_kept;
     Attached expected;
   } cases[] = {
-      {"it has all", kFollower, kVersion + 2, std::nullopt, Attached::kResumes},
-      {"it lacks what is kept", kFollower, kVersion, kVersion + 1, Attached::kResumes},
-      {"it lacks what is no longer kept", kFollower, kVersion, kVersion + 2, Attached::kCountsStill},
-      {"nothing is kept", kFollower, kVersion + 1, std::nullopt, Attached::kCountsStill},
-      {"it has less than it confirmed", kFollower, kVersion - 1, kVersion + 1, Attached::kCountsStill},
-      {"it has what never was", kFollower, kVersion + 3, kVersion + 1, Attached::kCountsStill},
-      {"it is another", kOther, kVersion, kVersion + 1, Attached::kCountsStill},
+      {"it has all", kFirstLife, kVersion + 2, std::nullopt, Attached::kResumes},
+      {"it lacks what is kept", kFirstLife, kVersion, kVersion + 1, Attached::kResumes},
+      {"it lacks what is no longer kept", kFirstLife, kVersion, kVersion + 2, Attached::kCountsStill},
+      {"nothing is kept", kFirstLife, kVersion + 1, std::nullopt, Attached::kCountsStill},
+      {"it has less than it confirmed", kFirstLife, kVersion - 1, kVersion + 1, Attached::kCountsStill},
+      {"it has what never was", kFirstLife, kVersion + 3, kVersion + 1, Attached::kCountsStill},
+      {"it is another", kOtherLife, kVersion, kVersion + 1, Attached::kCountsStill},
   };
   for (const auto& one : cases) {
     for (const State state : {kI, kL}) {
@@ -322,9 +322,9 @@ TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
   }
   ShardSync sync = In(State::kLeaving);
   ASSERT_EQ(Answer(&sync, false, true), Outcome::kReleased);
-  EXPECT_EQ(sync.Attach(kOther, kVersion, std::nullopt), Attached::kNeedsState);
+  EXPECT_EQ(sync.Attach(kOtherLife, kVersion, std::nullopt), Attached::kNeedsState);
   EXPECT_TRUE(sync.sending_state());
-  EXPECT_EQ(sync.follower(), kOther);
+  EXPECT_EQ(sync.follower(), kOtherLife);
   EXPECT_EQ(sync.confirmed(), 0u);
 }
 

@@ -7,12 +7,11 @@
 #include "common/base/limits.h"
 #include "server/rpc/subscriber.h"
 #include "tests/server/rpc/broadcast_reader.h"
+#include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
 namespace {
-
-constexpr uint32_t kDim = 4;
 
 // A store with the dense tables "a" and "b" (whose pushes never come due by themselves) and the embedding table "e",
 // served by a Broadcaster.

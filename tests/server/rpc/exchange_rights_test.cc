@@ -20,6 +20,7 @@
 #include "server/rpc/parameter_service.h"
 #include "server/store/store.h"
 #include "tests/server/auth/identities_file.h"
+#include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -27,8 +28,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kElements = 1000;
-constexpr uint32_t kBlockElements = 100;
 constexpr char kIdentities[] = ", role: worker, tables_write: [open]";
 
 class ExchangeRightsTest : public StoreTest {

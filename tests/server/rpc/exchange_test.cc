@@ -30,17 +30,13 @@
 #include "server/rpc/call_memory.h"
 #include "server/rpc/parameter_service.h"
 #include "server/store/store.h"
+#include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr Incarnation kServerIncarnation = 4242;
-constexpr uint64_t kElements = 1000;
-constexpr uint32_t kBlockElements = 100;
-constexpr uint32_t kDim = 4;
 
 // A server with a dense and an embedding table, and a client as any other language would generate it.
 class ExchangeTest : public StoreTest {

@@ -24,6 +24,7 @@
 #include "server/rpc/exchange.h"
 #include "server/rpc/subscriber.h"
 #include "server/store/store.h"
+#include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/rpc/raw_call.h"
 #include "tests/server/store/store_fixture.h"
 
@@ -33,10 +34,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kMessageBytesMax = 1 << 20;
-constexpr Incarnation kServerIncarnation = 4242;
-constexpr uint64_t kElements = 1000;
-constexpr uint32_t kBlockElements = 100;
-constexpr uint32_t kDim = 4;
 constexpr char kPush[] = "/lodestone.v1.ParameterServer/Push";
 constexpr char kPull[] = "/lodestone.v1.ParameterServer/Pull";
 constexpr char kPushPull[] = "/lodestone.v1.ParameterServer/PushPull";

@@ -29,6 +29,7 @@
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/shared_values.h"
 #include "server/store/store.h"
+#include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -36,20 +37,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Incarnation kServerIncarnation = 4242;
-constexpr uint64_t kElements = 4000;
-constexpr uint32_t kBlockElements = 250;
-constexpr uint64_t kDenseBytes = kElements * sizeof(float);
-constexpr uint32_t kDim = 4;
+constexpr uint64_t kSharedElements = 4000;
+constexpr uint32_t kSharedBlockElements = 250;
+constexpr uint64_t kDenseBytes = kSharedElements * sizeof(float);
 constexpr Key kKeys = 40;
 constexpr uint64_t kRowBytes = kKeys * kDim * sizeof(float);
-constexpr uint64_t kMemoryBytes = 8 << 20;
-constexpr uint32_t kMessageBytesMax = 64 << 20;
+constexpr uint64_t kSharedBytes = 8 << 20;
+constexpr uint32_t kSharedMessageBytesMax = 64 << 20;
 constexpr uint32_t kOk = 0;
 constexpr auto kInvalid = static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT);
 
 std::shared_ptr<SharedMemory> MakeMemory() {
-  auto memory = SharedMemory::Make(kMemoryBytes);
+  auto memory = SharedMemory::Make(kSharedBytes);
   LODESTONE_CHECK(memory.ok());
   return *std::move(memory);
 }
@@ -170,15 +169,15 @@ class SharedExchangeFixture : public StoreTest {
     service_ =
         std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
     grpc::ServerBuilder builder;
-    ApplyServerSettings(&builder, kMessageBytesMax);
+    ApplyServerSettings(&builder, kSharedMessageBytesMax);
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    stub_ = v1::ParameterServer::NewStub(MakeChannel("127.0.0.1:" + std::to_string(port), kMessageBytesMax));
-    auto tables = Ensure({AddingDense("dense", kElements, kBlockElements),
-                          AddingDense("other", kElements, kBlockElements), AddingRows("rows", kDim)});
+    stub_ = v1::ParameterServer::NewStub(MakeChannel("127.0.0.1:" + std::to_string(port), kSharedMessageBytesMax));
+    auto tables = Ensure({AddingDense("dense", kSharedElements, kSharedBlockElements),
+                          AddingDense("other", kSharedElements, kSharedBlockElements), AddingRows("rows", kDim)});
     ASSERT_TRUE(tables.ok()) << tables.status();
     tables_ = *std::move(tables);
     for (Key key = 0; key < kKeys; ++key) rows_.emplace_back(1000 + 3 * key, 0.0f);
@@ -222,14 +221,14 @@ class SharedExchangeFixture : public StoreTest {
   // Calls without their numbers. Those of a dense table are the same, in the same order, in all of them.
   v1::Call DensePush(Sequence sequence, TableId table) {
     auto push = NewPush(sequence);
-    push.AddDense(table, {kElements, kBlockElements}, std::nullopt);
+    push.AddDense(table, {kSharedElements, kSharedBlockElements}, std::nullopt);
     v1::Call call;
     *call.mutable_push() = push.header;
     return call;
   }
   static v1::Call DensePull(TableId table) {
     RequestBuilder<v1::PullRequest> pull(kShards);
-    pull.AddDense(table, {kElements, kBlockElements}, std::nullopt);
+    pull.AddDense(table, {kSharedElements, kSharedBlockElements}, std::nullopt);
     v1::Call call;
     *call.mutable_pull() = pull.header;
     return call;
@@ -434,8 +433,8 @@ TEST_P(SharedExchangeTest, ACallThatContradictsItselfFailsAloneAndTheStreamGoesO
   for (const v1::SharedRange& bad : {
            RangeOf(0, kDenseBytes),
            RangeOf(kSharedMemoryHead - 1, kDenseBytes),
-           RangeOf(kMemoryBytes - kDenseBytes + 1, kDenseBytes),
-           RangeOf(kMemoryBytes, kDenseBytes),
+           RangeOf(kSharedBytes - kDenseBytes + 1, kDenseBytes),
+           RangeOf(kSharedBytes, kDenseBytes),
            RangeOf(UINT64_MAX - kDenseBytes + 1, kDenseBytes),
            RangeOf(UINT64_MAX, kDenseBytes),
            RangeOf(kSharedMemoryHead, UINT64_MAX),
@@ -518,13 +517,13 @@ TEST_P(SharedExchangeTest, TheOutcomeOfAnOfferIsToldThoughItsCallFails) {
 
 TEST_P(SharedExchangeTest, ManyCallsAtATimeEachHaveTheirOwnRanges) {
   constexpr int kDepth = 200;
-  static_assert(2 * kDepth * kDenseBytes <= kMemoryBytes - kSharedMemoryHead);
+  static_assert(2 * kDepth * kDenseBytes <= kSharedBytes - kSharedMemoryHead);
   const auto client = Sharing();
   // Integers, whose sum is exact in any order.
-  std::vector<float> sum(kElements);
+  std::vector<float> sum(kSharedElements);
   for (int i = 0; i < kDepth; ++i) {
-    std::vector<float> numbers(kElements);
-    for (uint64_t e = 0; e < kElements; ++e) {
+    std::vector<float> numbers(kSharedElements);
+    for (uint64_t e = 0; e < kSharedElements; ++e) {
       numbers[e] = static_cast<float>(RandomBits(14 + i, e) % 1000);
       sum[e] += numbers[e];
     }
