@@ -113,7 +113,7 @@ TEST_F(ClusterMetricsTest, BothSidesCountTheSameCallsAndBytes) {
 TEST_F(ClusterMetricsTest, BroadcastsCountAtTheSubscriberAsTheyDoAtThePs) {
   Start(nullptr);
   const MetricGrowth growth;
-  const absl::Status subscribed = client_->Subscribe({&tables_[0]}, {});
+  const absl::Status subscribed = client_->Subscribe({&tables_[0]}, {}).status();
   ASSERT_TRUE(subscribed.ok()) << subscribed;
   Push();
   ASSERT_TRUE(client_->Flush().ok());

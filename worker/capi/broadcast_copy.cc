@@ -22,6 +22,17 @@ BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t sh
   }
 }
 
+void BroadcastCopy::OnAnchor(ShardId shard) {
+  MutexLock lock(&mu_);
+  ForgetVersion(shard);
+  // Versions are of the owner's term: those of a new one may be lower.
+  for (Table& table : tables_) {
+    for (BlockIndex b = 0; b < table.blocks.size(); ++b) {
+      if (ShardOfBlock(table.handle.id, b, shards()) == shard) table.blocks[b].version = 0;
+    }
+  }
+}
+
 void BroadcastCopy::OnBlock(const BlockUpdate& update) {
   MutexLock lock(&mu_);
   for (Table& table : tables_) {

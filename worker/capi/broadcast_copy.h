@@ -21,6 +21,7 @@ class BroadcastCopy final : public FollowedShards {
   BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards);
 
   // What a subscription calls.
+  void OnAnchor(ShardId shard);
   void OnBlock(const BlockUpdate& update);
   void OnShard(ShardId shard, Version version);
 

@@ -12,6 +12,10 @@ void FollowedShards::Want(ShardId shard) {
   wanted_[shard] = true;
 }
 
+void FollowedShards::ForgetVersion(ShardId shard) {
+  if (shard < versions_.size()) versions_[shard] = 0;
+}
+
 void FollowedShards::NoteShard(ShardId shard, Version version, bool news) {
   if (shard >= versions_.size()) return;
   versions_[shard] = std::max(versions_[shard], version);

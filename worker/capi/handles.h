@@ -13,6 +13,7 @@
 #include "worker/client/client.h"
 #include "worker/client/cluster_reader.h"
 #include "worker/client/table_handle.h"
+#include "worker/client/types.h"
 
 struct lodestone_table {
   lodestone::worker::TableHandle handle;
@@ -35,6 +36,7 @@ struct lodestone_call {
 
 // Of dense tables, or of rows.
 struct lodestone_subscription {
+  lodestone::worker::SubscriptionId id = 0;
   std::shared_ptr<lodestone::worker::BroadcastCopy> dense;
   std::shared_ptr<lodestone::worker::RowCopy> rows;
 

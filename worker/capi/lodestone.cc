@@ -162,10 +162,13 @@ absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* cons
         absl::StrCat("table `", table->spec.name(), "` is not dense: lodestone_subscribe_rows follows its rows"));
   }
   const auto copy = std::make_shared<BroadcastCopy>(handles, client->reader->shard_map()->shards());
-  LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
-      handles, {.on_block = [copy](const BlockUpdate& update) { copy->OnBlock(update); },
-                .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
-  *out = new lodestone_subscription{.dense = copy};
+  LODESTONE_ASSIGN_OR_RETURN(
+      const SubscriptionId id,
+      client->reader->Subscribe(
+          handles, {.on_anchor = [copy](ShardId shard) { copy->OnAnchor(shard); },
+                    .on_block = [copy](const BlockUpdate& update) { copy->OnBlock(update); },
+                    .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
+  *out = new lodestone_subscription{.id = id, .dense = copy};
   return absl::OkStatus();
 }
 
@@ -179,11 +182,19 @@ absl::Status SubscribeRows(lodestone_client* client, const lodestone_table* tabl
   }
   if (keys.empty() || keys.data() == nullptr) return absl::InvalidArgumentError("a subscription to rows needs keys");
   const auto copy = std::make_shared<RowCopy>(handle, keys, client->reader->shard_map()->shards());
-  LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
-      {&handle}, {.on_anchor = [copy](ShardId shard) { copy->OnAnchor(shard); },
-                  .on_rows = [copy](const RowsOfShard& update) { copy->OnRows(update); },
-                  .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
-  *out = new lodestone_subscription{.rows = copy};
+  LODESTONE_ASSIGN_OR_RETURN(
+      const SubscriptionId id,
+      client->reader->Subscribe(
+          {&handle}, {.on_anchor = [copy](ShardId shard) { copy->OnAnchor(shard); },
+                      .on_rows = [copy](const RowsOfShard& update) { copy->OnRows(update); },
+                      .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
+  *out = new lodestone_subscription{.id = id, .rows = copy};
+  return absl::OkStatus();
+}
+
+absl::Status Unsubscribe(lodestone_client* client, lodestone_subscription* subscription) {
+  LODESTONE_RETURN_IF_ERROR(CheckCall(client, subscription));
+  client->reader->Unsubscribe(subscription->id);
   return absl::OkStatus();
 }
 
@@ -358,6 +369,9 @@ int lodestone_subscription_copy(lodestone_subscription* subscription, float* con
 int lodestone_subscription_copy_rows(lodestone_subscription* subscription, float* values, uint8_t* present,
                                      uint64_t since, uint64_t* stamp, uint64_t* versions, size_t shards) {
   return Report(worker::CopyRows(subscription, values, present, since, stamp, versions, shards));
+}
+int lodestone_unsubscribe(lodestone_client* client, lodestone_subscription* subscription) {
+  return Report(worker::Unsubscribe(client, subscription));
 }
 void lodestone_subscription_release(lodestone_subscription* subscription) {
   if (worker::CheckNotForked().ok()) delete subscription;

@@ -206,7 +206,11 @@ int lodestone_subscription_copy(lodestone_subscription* subscription, float* con
  * evicted): a pull says what it would begin with. */
 int lodestone_subscription_copy_rows(lodestone_subscription* subscription, float* values, uint8_t* present,
                                      uint64_t since, uint64_t* stamp, uint64_t* versions, size_t shards);
-/* Frees the subscription; broadcasts go on arriving until the client disconnects. NULL is allowed. */
+/* Ends the subscription at the servers: nothing comes any more, and what has come can be copied until it is released.
+ * Waits for callbacks: not for functions of lodestone_call_on_done. May be repeated. */
+int lodestone_unsubscribe(lodestone_client* client, lodestone_subscription* subscription);
+/* Frees the subscription. One that was not ended by lodestone_unsubscribe goes on taking memory and broadcasts until
+ * the client disconnects. NULL is allowed. */
 void lodestone_subscription_release(lodestone_subscription* subscription);
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -91,8 +92,10 @@ class ClientImpl final : public Client {
     return push_pull_->Run(step, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
                            std::move(done));
   }
-  absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
-  void Unsubscribe() override;
+  absl::StatusOr<SubscriptionId> Subscribe(std::vector<const TableHandle*> tables,
+                                           SubscriptionListener listener) override;
+  void Unsubscribe(SubscriptionId subscription) override;
+  void UnsubscribeAll() override;
   absl::Status Flush() override { return pusher_->Flush(); }
   absl::Status FollowOrders(uint64_t orders) override {
     LODESTONE_RETURN_IF_ERROR(Health());
@@ -138,6 +141,12 @@ class ClientImpl final : public Client {
     return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
   // The address of a ps by the shard map.
+  // A subscription's part at one ps.
+  struct Subscribed {
+    SubscriptionId id = 0;
+    uint32_t server = 0;
+    std::unique_ptr<Subscription> stream;
+  };
   struct Place {
     std::string address;
     std::string local_socket;
@@ -184,7 +193,8 @@ class ClientImpl final : public Client {
   Mutex route_mu_;
   std::vector<Place> places_ ABSL_GUARDED_BY(route_mu_);  // By server: where channels and subscriptions connect to.
   std::vector<Incarnation> incarnations_ ABSL_GUARDED_BY(route_mu_);  // By server.
-  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
+  std::vector<Subscribed> subscriptions_ ABSL_GUARDED_BY(route_mu_);
+  SubscriptionId last_subscription_ ABSL_GUARDED_BY(route_mu_) = 0;
   bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
 
   // Constant once connected_. Synchronise themselves.
@@ -301,8 +311,9 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
       LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), before.address);
     }
     channels_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
-    for (const auto& [of, subscription] : subscriptions_) {
-      if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
+    for (const Subscribed& subscribed : subscriptions_) {
+      if (subscribed.server != server) continue;
+      subscribed.stream->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
     }
   }
   // A restarted ps may not know this worker: it gets its shards back from followers.
@@ -311,7 +322,7 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
     if (map->replicated() && sessions_ != nullptr) sessions_->Forget(server);
   }
   for (const auto& channel : channels_) channel->Follow(map);
-  for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));
+  for (const Subscribed& subscribed : subscriptions_) subscribed.stream->Follow(!IsOut(*map, subscribed.server));
   if (rerouter_ != nullptr) rerouter_->Wake();
 }
 
@@ -320,7 +331,7 @@ ClientImpl::~ClientImpl() {
     MutexLock lock(&route_mu_);
     closing_ = true;
   }
-  Unsubscribe();
+  UnsubscribeAll();
   if (rerouter_ != nullptr) rerouter_->Cancel();
   for (const auto& channel : channels_) channel->Cancel();
   membership_.reset();
@@ -371,14 +382,16 @@ absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, 
   return pulled.Await();
 }
 
-absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) {
+absl::StatusOr<SubscriptionId> ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
+                                                     SubscriptionListener listener) {
   LODESTONE_RETURN_IF_ERROR(Health());
-  if (tables.empty()) return absl::OkStatus();
   MutexLock lock(&route_mu_);
+  const SubscriptionId id = ++last_subscription_;
+  if (tables.empty()) return id;
   const std::shared_ptr<const ShardMap> map = shard_map();
   const auto positions = std::make_shared<ShardPositions>(map->shards());
   for (uint32_t server = 0; server < map->servers(); ++server) {
-    auto subscription = std::make_unique<Subscription>(
+    auto stream = std::make_unique<Subscription>(
         PeerOf(*map, server), MakeConnection(*map, server, 0),
         Subscription::Options{.incarnation = incarnation(),
                               .server = server,
@@ -391,18 +404,30 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables, Subsc
                               .sessions = sessions_.get(),
                               .timer = &timer_,
                               .seed = SeedOf(2 * server + 1)});
-    subscriptions_.emplace_back(server, std::move(subscription));
+    subscriptions_.push_back({id, server, std::move(stream)});
   }
-  return absl::OkStatus();
+  return id;
 }
 
-void ClientImpl::Unsubscribe() {
-  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions;
+void ClientImpl::Unsubscribe(SubscriptionId subscription) {
+  std::vector<Subscribed> ended;
   {
     MutexLock lock(&route_mu_);
-    subscriptions.swap(subscriptions_);
+    const auto is_other = [subscription](const Subscribed& of) { return of.id != subscription; };
+    const auto first = std::partition(subscriptions_.begin(), subscriptions_.end(), is_other);
+    ended.assign(std::make_move_iterator(first), std::make_move_iterator(subscriptions_.end()));
+    subscriptions_.erase(first, subscriptions_.end());
   }
-  subscriptions.clear();  // Waits for callbacks, which may ask for routes.
+  ended.clear();  // Waits for callbacks, which may ask for routes.
+}
+
+void ClientImpl::UnsubscribeAll() {
+  std::vector<Subscribed> ended;
+  {
+    MutexLock lock(&route_mu_);
+    ended.swap(subscriptions_);
+  }
+  ended.clear();  // As Unsubscribe.
 }
 
 absl::StatusOr<std::vector<std::string>> ClientImpl::AwaitClock(Clock clock) {

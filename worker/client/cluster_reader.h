@@ -53,12 +53,14 @@ class ClusterReader {
   // Pull, waiting.
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
-  // The tables must stay where they are, and the callbacks be callable, for as long as this lives.
   // Subscribes to tables on all servers, of embedding tables to all rows, with renewal after a lost connection, from
-  // what is held where the ps can go on from that.
-  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) = 0;
-  // Ends all subscriptions. Returns when no callback of theirs runs. REQUIRES: not called from a callback.
-  virtual void Unsubscribe() = 0;
+  // what is held where the ps can go on from that. The tables must stay where they are, and the callbacks be callable,
+  // until it ends.
+  virtual absl::StatusOr<SubscriptionId> Subscribe(std::vector<const TableHandle*> tables,
+                                                   SubscriptionListener listener) = 0;
+  // Ends it, or all subscriptions. Returns when no callback of theirs runs. REQUIRES: not called from a callback.
+  virtual void Unsubscribe(SubscriptionId subscription) = 0;
+  virtual void UnsubscribeAll() = 0;
 
   // Not OK once a worker's lease is lost or a server has refused this for ever: the process should exit with this
   // error.

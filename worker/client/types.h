@@ -137,6 +137,9 @@ struct RowsOfShard {
   size_t count = 0;
 };
 
+// One of a client's subscriptions; not 0.
+using SubscriptionId = uint64_t;
+
 // The callbacks of a subscription. Those of one shard are called in order, those of several may be concurrent. One that
 // is null is not called.
 struct SubscriptionListener {

@@ -170,13 +170,15 @@ absl::Status Parameters::SetSubscribed(bool subscribed) {
   if (subscribed == subscribed_) return absl::OkStatus();
   subscribed_ = subscribed;
   if (!subscribed) {
-    client_->Unsubscribe();
+    client_->UnsubscribeAll();
     return absl::OkStatus();
   }
-  return client_->Subscribe(
-      staging_->handles(),
-      {.on_block = [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
-       .on_shard = [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }});
+  return client_
+      ->Subscribe(
+          staging_->handles(),
+          {.on_block = [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
+           .on_shard = [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }})
+      .status();
 }
 
 absl::Status Parameters::Refresh(uint64_t acknowledged_pushes) {

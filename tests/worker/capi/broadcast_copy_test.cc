@@ -93,6 +93,19 @@ TEST_F(BroadcastCopyTest, OldBlocksAndThoseOfAWrongSizeAreIgnored) {
   EXPECT_THAT(Copy(), ElementsAre(7, 7, 8, 8));
 }
 
+TEST_F(BroadcastCopyTest, AnAnchorReplacesWhatHasComeThoughItsVersionsAreLower) {
+  Bring(0, 5, 7);
+  Bring(1, 9, 8);
+  Copy();
+  copy_.OnAnchor(ShardOf(0));
+  EXPECT_THAT(Copy(), ElementsAre(7, 7, 8, 8)) << "until it comes";
+  EXPECT_EQ(versions_[ShardOf(0)], 0u);
+  Bring(0, 3, 6);
+  EXPECT_THAT(Copy(), ElementsAre(6, 6, 8, 8));
+  EXPECT_EQ(versions_[ShardOf(0)], 3u);
+  EXPECT_EQ(versions_[ShardOf(1)], 9u);
+}
+
 TEST_F(BroadcastCopyTest, AnotherNumberOfArraysThanTablesIsRefused) {
   Bring(0, 1, 7);
   Bring(1, 1, 8);

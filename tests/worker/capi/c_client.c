@@ -108,6 +108,9 @@ int main(int argc, char** argv) {
     EXPECT(lodestone_subscription_wait(subscription, -1, &stamp) == LODESTONE_OK);
     EXPECT(lodestone_subscription_copy(subscription, into, copied, &copied, versions, shards) == LODESTONE_OK);
   }
+  EXPECT(lodestone_unsubscribe(client, subscription) == LODESTONE_OK);
+  EXPECT(lodestone_unsubscribe(client, subscription) == LODESTONE_OK);
+  EXPECT(lodestone_subscription_copy(subscription, into, 0, &copied, NULL, 0) == LODESTONE_OK && followed[0] == -3);
   lodestone_subscription_release(subscription);
 
   /* Rows by broadcast: one that was pushed and one that never was. */

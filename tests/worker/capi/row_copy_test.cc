@@ -129,6 +129,7 @@ TEST_F(RowCopyTest, RowsThatAreEvictedOrThatAnAnchorLeavesOutAreGone) {
   copy_->OnShard(ShardOf(0), 2);
   EXPECT_EQ(Firsts(), (std::vector<float>{12, -1, 30, 12}));
   EXPECT_GT(stamp_, before);
+  EXPECT_EQ(versions_[ShardOf(0)], 2u) << "of another term";
 }
 
 }  // namespace

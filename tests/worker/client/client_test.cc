@@ -667,7 +667,7 @@ class Held {
       MutexLock lock(&mu_);
       values_.resize(table->layout.elements, -1);
     }
-    const absl::Status status = client->Subscribe(
+    const absl::StatusOr<SubscriptionId> subscribed = client->Subscribe(
         {table}, {.on_block =
                       [this, table](const BlockUpdate& update) {
                         MutexLock lock(&mu_);
@@ -681,8 +681,10 @@ class Held {
                         ++shards_told_;
                         changed_.NotifyAll();
                       }});
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(subscribed.ok()) << subscribed.status();
+    id_ = *subscribed;
   }
+  SubscriptionId id() const { return id_; }
   // Waits until all values are `value`.
   void Await(float value) {
     MutexLock lock(&mu_);
@@ -700,6 +702,7 @@ class Held {
   std::vector<float> values_ ABSL_GUARDED_BY(mu_);
   std::map<ShardId, Version> versions_ ABSL_GUARDED_BY(mu_);
   uint64_t shards_told_ ABSL_GUARDED_BY(mu_) = 0;
+  SubscriptionId id_ = 0;
 };
 
 TEST_F(ClientTest, SubscribesToAnAnchorAndThenToChanges) {
@@ -721,7 +724,7 @@ TEST_F(ClientTest, UnsubscribesAndSubscribesAgain) {
   Held held;
   held.Subscribe(client_.get(), &tables_[0]);
   held.Await(0);
-  client_->Unsubscribe();
+  client_->UnsubscribeAll();
   ASSERT_TRUE(PushOnesNow().status.ok());
   Held again;
   again.Subscribe(client_.get(), &tables_[0]);
@@ -731,6 +734,22 @@ TEST_F(ClientTest, UnsubscribesAndSubscribesAgain) {
   for (uint32_t server : {0, 1}) cluster_.Broadcast(server);
   again.Await(2);
   held.Await(0);  // It holds what it held.
+  client_.reset();
+}
+
+TEST_F(ClientTest, UnsubscribesOneOfTwo) {
+  Connect();
+  Held ended, held;
+  ended.Subscribe(client_.get(), &tables_[0]);
+  held.Subscribe(client_.get(), &tables_[0]);
+  ended.Await(0);
+  held.Await(0);
+  client_->Unsubscribe(ended.id());
+  client_->Unsubscribe(ended.id());  // It has ended.
+  ASSERT_TRUE(PushOnesNow().status.ok());
+  for (uint32_t server : {0, 1}) cluster_.Broadcast(server);
+  held.Await(1);
+  ended.Await(0);
   client_.reset();
 }
 
@@ -780,7 +799,7 @@ TEST_F(ClientTest, IsLostWhenASubscriptionIsRefusedForGood) {
   held.Subscribe(client_.get(), &tables_[0]);
   while (client_->Health().ok()) std::this_thread::yield();
   EXPECT_TRUE(Contains(client_->Health(), "subscription at ps ")) << client_->Health();
-  EXPECT_EQ(client_->Subscribe({&tables_[1]}, {}).code(), client_->Health().code());
+  EXPECT_EQ(client_->Subscribe({&tables_[1]}, {}).status(), client_->Health());
   client_.reset();
 }
 

@@ -392,13 +392,15 @@ absl::Status FakeClient::PushPull(const StepOrigin& step, std::span<const DenseG
   });
 }
 
-absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) {
+absl::StatusOr<SubscriptionId> FakeClient::Subscribe(std::vector<const TableHandle*> tables,
+                                                     SubscriptionListener listener) {
   MutexLock lock(&mu_);
-  Subscription subscription{{}, std::move(listener.on_block), std::move(listener.on_shard), versions_};
+  Subscription subscription{
+      ++last_subscription_, {}, std::move(listener.on_block), std::move(listener.on_shard), versions_};
   for (const TableHandle* table : tables) subscription.tables.push_back(table->id);
   SendLocked(/*anchor=*/true, &subscription);
   subscriptions_.push_back(std::move(subscription));
-  return absl::OkStatus();
+  return last_subscription_;
 }
 
 size_t FakeClient::subscriptions() const {
@@ -411,7 +413,12 @@ uint64_t FakeClient::push_pulls() const {
   return push_pulls_;
 }
 
-void FakeClient::Unsubscribe() {
+void FakeClient::Unsubscribe(SubscriptionId subscription) {
+  MutexLock lock(&mu_);
+  std::erase_if(subscriptions_, [subscription](const Subscription& of) { return of.id == subscription; });
+}
+
+void FakeClient::UnsubscribeAll() {
   MutexLock lock(&mu_);
   subscriptions_.clear();
 }

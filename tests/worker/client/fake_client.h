@@ -95,8 +95,10 @@ class FakeClient final : public Client {
                         std::vector<DensePull> dense_pulls, std::vector<RowPull> row_pulls,
                         std::function<void(PushResult, ShardVersions)> done) override;
   // Of dense tables. on_anchor is not called.
-  absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
-  void Unsubscribe() override;
+  absl::StatusOr<SubscriptionId> Subscribe(std::vector<const TableHandle*> tables,
+                                           SubscriptionListener listener) override;
+  void Unsubscribe(SubscriptionId subscription) override;
+  void UnsubscribeAll() override;
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status FollowOrders(uint64_t orders) override;
   void SetPushesInFlightMax(size_t pushes) override;
@@ -128,6 +130,7 @@ class FakeClient final : public Client {
     std::vector<Version> block_versions;
   };
   struct Subscription {
+    SubscriptionId id = 0;
     std::vector<TableId> tables;
     std::function<void(const BlockUpdate&)> on_block;
     std::function<void(ShardId, Version)> on_shard;
@@ -156,6 +159,7 @@ class FakeClient final : public Client {
   std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
   std::vector<Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
+  SubscriptionId last_subscription_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t push_pulls_ ABSL_GUARDED_BY(mu_) = 0;

@@ -301,7 +301,7 @@ class Copy {
       MutexLock lock(&mu_);
       values_.assign(kElements, -1);
     }
-    const absl::Status status = client->Subscribe(
+    const absl::StatusOr<SubscriptionId> subscribed = client->Subscribe(
         {table}, {.on_block =
                       [this, table](const BlockUpdate& update) {
                         MutexLock lock(&mu_);
@@ -313,7 +313,7 @@ class Copy {
                         versions_[shard] = version;
                         changed_.NotifyAll();
                       }});
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(subscribed.ok()) << subscribed.status();
   }
   // Waits until all shards are at `version`.
   void Await(Version version) {

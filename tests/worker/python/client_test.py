@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 import unittest
 from unittest import mock
 
@@ -288,6 +289,33 @@ class Client(ClusterCase):
                 self.assertTrue(pull.done())
         with self.assertRaisesRegex(lodestone.FailedPrecondition, "connect again"):
             table.pull()
+
+    def test_tables_of_another_connection_are_refused(self):
+        other = lodestone.connect(self.local.address)
+        dense, rows = other.dense("x/of_another", 4), other.embedding("x/rows_of_another", 2)
+        for end in (lambda: None, other.close):  # Once it is closed they are gone.
+            end()
+            for call in (lambda: self.cluster.push({dense: np.ones(4)}), lambda: self.cluster.pull([dense]),
+                         lambda: self.cluster.push_pull({rows: ([1], [[1, 1]])}, [(rows, [1])]),
+                         lambda: self.cluster.subscribe(dense), lambda: self.cluster.subscribe(rows, keys=[1], every=None)):
+                with self.assertRaisesRegex(lodestone.InvalidArgument, "of_another` was opened by another connection"):
+                    call()
+        with self.assertRaisesRegex(lodestone.InvalidArgument, "a table is needed.* and not str"):
+            self.cluster.pull(["x/of_another"])
+
+    def test_a_subscription_that_is_closed_ends_at_the_servers(self):
+        table = self.cluster.dense("x/ends", 100, broadcast={"every_ms": 5})
+        rows = self.cluster.embedding("x/rows_end", 2, broadcast={"every_ms": 5})
+        with self.cluster.subscribe(table) as kept:
+            kept.refresh()
+            for _ in range(3):
+                with self.cluster.subscribe(table) as ends, self.cluster.subscribe(rows, keys=[1, 2], every=None) as rows_end:
+                    ends.refresh()
+                    rows_end.refresh()
+            while len(lodestone.status(self.local.address).get("subscribers", [])) > 1:  # The one that is kept.
+                time.sleep(0.01)
+            table.push(np.ones(100)).result()
+            self.assertTrue(kept.refresh(wait=True))
 
     def test_every_place_taken_is_said(self):
         with self.assertRaisesRegex(lodestone.DeadlineExceeded, "places for a worker are held"):

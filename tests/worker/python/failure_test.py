@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import numpy as np
@@ -38,6 +39,20 @@ class Failure(ClusterCase):
         table.push(np.ones(100_000)).result()
         while subscription.arrays[0].min() < 1:
             subscription.refresh(wait=True)
+
+    def test_rows_are_followed_in_the_background_again_after_an_outage_that_ended_a_pull(self):
+        keys = np.arange(64)
+        with lodestone.connect(self.local.address, config={"worker": {"retry_timeout_ms": 200}}) as follower:
+            table = self.cluster.embedding("followed_rows", 1, lodestone.SGD(-1))
+            with follower.subscribe(follower.table("followed_rows"), keys=keys, every=0.02).start() as rows, \
+                    self.assertLogs("lodestone", "WARNING") as logged:
+                self.local.kill(1)
+                while not any("followed_rows` is not refreshed" in line for line in logged.output):
+                    time.sleep(0.01)
+                self.local.start(1)
+                table.push(keys, np.ones((64, 1))).result()
+                while rows.arrays[0].min() < 1:
+                    time.sleep(0.01)
 
     def test_servers_end_with_a_process_that_is_killed(self):
         script = ("import lodestone, sys\n"

@@ -117,6 +117,16 @@ class Torch(ClusterCase):
         self.cluster.flush()
         self.assertEqual(table.pull(range(7)).result()[:, 0].tolist(), [1, 2, 2, 2, 2, 2, 1])
 
+    def test_rows_that_were_asked_for_when_a_loop_ended_are_not_used_later(self):
+        table = self.cluster.embedding("left", 1, lodestone.SGD(-1))
+        module = lt.Embedding(table)
+        keys = torch.tensor([1, 2])
+        for batch in lt.prefetch([keys] * 6, {module: lambda batch: batch}, ahead=2):
+            module(batch)
+            break
+        table.push(keys, torch.ones(2, 1)).result()
+        self.assertEqual(module(keys)[:, 0].tolist(), [1, 1])
+
     def test_data_loaders_fork_while_the_cluster_is_used(self):
         table = self.cluster.embedding("forks", 1, lodestone.SGD(-1))
         module = lt.Embedding(table)

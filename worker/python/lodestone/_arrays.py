@@ -114,6 +114,9 @@ def keys(source: Any, what: str) -> Any:
     if array.dtype.kind in "fO" and isinstance(source, (list, tuple)):  # Some, but not all, may be of 2^63 and more.
         objects = np.array(source, dtype=object)
         if all(isinstance(key, int) for key in objects.flat):
+            outside = next((key for key in objects.flat if not -2**63 <= key < 2**64), None)
+            if outside is not None:
+                raise InvalidArgument(f"the keys of {what} must be of 64 bits, and one is {outside}")
             array = np.array([key % 2**64 for key in objects.flat], np.uint64)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise InvalidArgument(f"the keys of {what} must be whole numbers, and are {array.dtype}")
@@ -143,6 +146,8 @@ def target(out: Any, shape: Tuple[int, ...], what: str) -> Tuple[Any, Any]:
         raise InvalidArgument(f"out of {what} is an array of a CUDA device: only a tensor of torch may be one; take "
                               "torch.as_tensor(array, device=\"cuda\"), which shares its memory")
     array = out if isinstance(out, np.ndarray) else np.asarray(out)
+    if isinstance(out, (list, tuple)):  # What NumPy makes of it is a copy.
+        raise InvalidArgument(f"out of {what} must be an array or a tensor, and is a {type(out).__name__}")
     if array.shape != shape:
         raise InvalidArgument(f"out of {what} must be {list(shape)}, and is {list(array.shape)}")
     if array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable:

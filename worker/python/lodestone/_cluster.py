@@ -19,7 +19,7 @@ from ._errors import Cancelled, InvalidArgument
 from ._library import Destination, Gradients, Handle, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowBroadcasts, RowSubscription, Subscription
-from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments
+from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, table_of
 
 CLOSE_SECONDS = 2.0  # What close() waits for other threads.
 
@@ -123,7 +123,7 @@ class Cluster:
         finite; PushRefused: a table's guard refused it; ResourceExhausted: there is no memory for new rows; Unavailable or
         DeadlineExceeded: servers did not answer for worker.retry_timeout_ms.
         """
-        arguments, keep = gradient_arguments(gradients, copy, Gradients)
+        arguments, keep = gradient_arguments(self, gradients, copy, Gradients)
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
@@ -148,7 +148,7 @@ class Cluster:
         keep, arrays, finishes = [], {}, []
         for argument, (table, keys) in zip(arguments, wanted):
             given = None if out is None else out.get(table)
-            kept, array, finish = destination_argument(table, keys, given, argument)
+            kept, array, finish = destination_argument(self, table, keys, given, argument)
             keep.append(kept)
             arrays[table] = array if given is None else given
             if finish is not None:
@@ -163,7 +163,7 @@ class Cluster:
 
     def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
                          pick: Callable[[Dict[Any, Any]], Any], clock: Optional[int], read: Any) -> Call[Any]:
-        pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
+        pushed, pushed_keep = gradient_arguments(self, gradients, True, Gradients)
         arguments, keep, finish, reads = self._destinations(tables, out)
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
@@ -175,7 +175,7 @@ class Cluster:
     def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
         """As pull() of one table, with less work: a call that waits for a server comes back to cold caches."""
         arguments = _ONE_DESTINATION()
-        keep, array, finish = destination_argument(table, keys, out, arguments[0])
+        keep, array, finish = destination_argument(self, table, keys, out, arguments[0])
         result = array if out is None else out
 
         def end() -> Any:
@@ -239,6 +239,8 @@ class Cluster:
         With `keys` [...]: follows these rows of one embedding table, which are pulled every so many seconds; see
         RowSubscription. every=None: by the table's broadcasts; see RowBroadcasts. `into`: a float32 array [..., dim].
         """
+        for table in tables:
+            table_of(self, table)
         if keys is None and all(isinstance(table, Dense) for table in tables):
             subscription: Following = Subscription(self, tables, into)
         elif keys is not None and len(tables) == 1 and isinstance(tables[0], Embedding):
@@ -294,7 +296,7 @@ class Cluster:
         if failure is not None:
             _log.warning("a push that nothing waited for failed: %s", failure)
         for subscription in list(self._subscriptions):
-            subscription.close()
+            subscription._leave()  # The servers see its end by that of the connections.
         self._native.close(CLOSE_SECONDS)
 
     def __enter__(self) -> "Cluster":

@@ -118,6 +118,7 @@ _FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "subscription_copy": ("status", [c_void_p, POINTER(c_void_p), c_uint64, POINTER(c_uint64), c_void_p, c_size_t]),
     "subscribe_rows": ("status", [c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p)]),
     "subscription_copy_rows": ("status", [c_void_p, c_void_p, c_void_p, c_uint64, POINTER(c_uint64), c_void_p, c_size_t]),
+    "unsubscribe": ("status", [c_void_p, c_void_p]),
     "subscription_release": (None, [c_void_p]),
 }
 

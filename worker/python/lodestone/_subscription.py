@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 import time
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence, Tuple
 
 from ._arrays import address, keys as keys_of, shape_of, target
 from ._errors import FailedPrecondition, InvalidArgument, LodestoneError
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 _SLICE_MS = 100
 _CLOSE_SECONDS = 1.0  # For waits of other threads, which take a slice.
+_AGAIN_SECONDS = 1.0  # After a refresh in the background that failed.
+
+_log = logging.getLogger("lodestone")
 
 
-def _followed(into: Any, shape: Sequence[int], name: str) -> Any:
+def _followed(into: Any, shape: Tuple[int, ...], name: str) -> Any:
     """The array of this shape that is kept fresh: `into`, or a new one."""
     array, finish = target(into, shape, f"table `{name}`")
     if finish is not None:
@@ -37,10 +41,11 @@ class Following:
 
     _reads: AbstractSet[str] = frozenset()
 
-    def __init__(self, cluster: "Cluster"):
+    def __init__(self, cluster: "Cluster", what: str):
         import numpy as np
 
         self._cluster = cluster
+        self._what = what
         #: float32, in the order of what is followed.
         self.arrays: List[Any] = []
         #: The version of each shard that the arrays are at least of, uint64 [shards].
@@ -64,14 +69,33 @@ class Following:
             self._thread.start()
 
     def _run(self) -> None:
+        failed = False
         while not self._stop.is_set():
             try:
                 self.refresh(timeout=1.0, wait=True)
-            except LodestoneError:  # The cluster is closed, or lost: the next call says so.
-                return
+                failed = False
+            except LodestoneError as error:
+                if self._stop.is_set() or self._is_over():
+                    return
+                if not failed:
+                    _log.warning("what follows %s is not refreshed, and goes on trying: %s", self._what, error)
+                failed = True
+                self._stop.wait(_AGAIN_SECONDS)
+
+    def _is_over(self) -> bool:
+        """Whether the cluster is closed, or lost: the next call says so."""
+        try:
+            self._cluster.check()
+        except LodestoneError:
+            return True
+        return False
 
     def close(self) -> None:
         """Ends it: `arrays` stay as they are. May be repeated."""
+        self._leave()
+
+    def _leave(self) -> None:
+        """Ends what this process does for it."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -81,8 +105,8 @@ class Following:
 class Broadcasts(Following):
     """What follows broadcasts: the library keeps a copy, of which refresh() takes what has changed."""
 
-    def __init__(self, cluster: "Cluster"):
-        super().__init__(cluster)
+    def __init__(self, cluster: "Cluster", what: str):
+        super().__init__(cluster, what)
         self._lock = threading.Lock()
         self._stamp = 0  # Of the last copy.
         self._native: Handle
@@ -125,7 +149,22 @@ class Broadcasts(Following):
 
     def close(self) -> None:
         """Ends it: `arrays` stay as they are. May be repeated."""
+        if not self._native.closed:
+            # Not on this thread, which may be one of the library's own that runs a callback: the end waits for these.
+            ends = threading.Thread(target=self._unsubscribe, daemon=True, name="lodestone-subscription")
+            ends.start()
+            ends.join(_CLOSE_SECONDS)
         super().close()
+
+    def _unsubscribe(self) -> None:
+        try:
+            with self._cluster._native as client, self._native as handle:
+                library().unsubscribe(client, handle)
+        except LodestoneError:  # The cluster is closed: it has ended.
+            pass
+
+    def _leave(self) -> None:
+        super()._leave()
         self._native.close(_CLOSE_SECONDS)
 
 
@@ -142,7 +181,7 @@ class Subscription(Broadcasts):
     _reads = frozenset({"dense"})
 
     def __init__(self, cluster: "Cluster", tables: Sequence["Dense"], into: Optional[Sequence[Any]]):
-        super().__init__(cluster)
+        super().__init__(cluster, "tables " + ", ".join(f"`{table.name}`" for table in tables))
         if into is not None and len(into) != len(tables):
             raise InvalidArgument(f"into has {len(into)} arrays for {len(tables)} tables")
         for i, table in enumerate(tables):
@@ -182,7 +221,7 @@ class RowBroadcasts(Broadcasts):
     def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any):
         import numpy as np
 
-        super().__init__(cluster)
+        super().__init__(cluster, f"rows of table `{table.name}`")
         self._table = table
         self._keys = keys_of(keys, f"table `{table.name}`").copy()
         self.arrays.append(_followed(into, (*shape_of(keys), table.dim), table.name))
@@ -225,7 +264,7 @@ class RowSubscription(Following):
     _reads = frozenset({"rows"})
 
     def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any, every: float):
-        super().__init__(cluster)
+        super().__init__(cluster, f"rows of table `{table.name}`")
         self._table = table
         self._keys = keys_of(keys, f"table `{table.name}`").copy()
         self.arrays.append(_followed(into, (*shape_of(keys), table.dim), table.name))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ._arrays import address, floats, keys as keys_of, shape_of, target
 from ._call import Call
+from ._errors import InvalidArgument
 from ._library import library
 
 if TYPE_CHECKING:
@@ -105,7 +106,16 @@ class Embedding(Table):
         self._cluster.assign({self: (keys, values)})
 
 
-def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
+def table_of(cluster: "Cluster", table: Any) -> Any:
+    """The table, which must be of this connection: it goes when that is closed."""
+    if not isinstance(table, Table):
+        raise InvalidArgument(f"a table is needed, of dense(), embedding() or table(), and not {type(table).__name__}")
+    if table.cluster is not cluster:
+        raise InvalidArgument(f"table `{table.name}` was opened by another connection: open it by this one, too")
+    return table
+
+
+def gradient_arguments(cluster: "Cluster", pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
     """The C structures of gradients {table: gradient or (keys, gradients)}, and what they refer to."""
     import numpy as np
 
@@ -114,7 +124,7 @@ def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, An
     arguments = (structure * len(pushes))()
     keep = []
     for argument, (table, gradient) in zip(arguments, pushes.items()):
-        argument.table = table._handle
+        argument.table = table_of(cluster, table)._handle
         if isinstance(table, Dense):
             values = floats(gradient, table.shape, f"the gradient of table `{table.name}`")
             argument.flags = 0 if copy else BORROWED
@@ -133,9 +143,9 @@ def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, An
     return arguments, keep
 
 
-def destination_argument(table: Table, keys: Any, out: Any, argument: Any) -> Tuple[Any, Any, Any]:
+def destination_argument(cluster: "Cluster", table: Any, keys: Any, out: Any, argument: Any) -> Tuple[Any, Any, Any]:
     """Fills a C structure; (what it refers to, the array that is filled, what is to be done then or None)."""
-    argument.table = table._handle
+    argument.table = table_of(cluster, table)._handle
     if isinstance(table, Dense):
         shape, flat = table.shape, None
     else:

@@ -72,6 +72,10 @@ class _Remote(nn.Module):
         """Asks for the rows of a batch that forward gets later. What is pulled early lacks what is pushed meanwhile."""
         self._pulls.append(_Pull(self.table, keys))
 
+    def drop_pulls(self) -> None:
+        """Forgets what start_pull has asked for and forward has not got."""
+        self._pulls.clear()
+
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
         """Adds up the gradients of the backward passes in a `with` block, and pushes them at its end; those of a block that
@@ -131,7 +135,7 @@ class _Remote(nn.Module):
             error_msgs.append(f"{prefix}keys and {prefix}values must be [n] and [n, {self.table.dim}], and are {shapes}")
             return
         self.table.assign(keys, values)
-        self._pulls.clear()
+        self.drop_pulls()
         if self._used is not None:
             self._used.update(keys.tolist())
 
@@ -212,14 +216,18 @@ def prefetch(loader: Iterable[Batch], keys: Mapping[Any, Callable[[Batch], Tenso
     more of the program's own pushes.
     """
     waiting: Deque[Batch] = collections.deque()
-    for batch in loader:
-        for module, of in keys.items():
-            module.start_pull(of(batch))
-        waiting.append(batch)
-        if len(waiting) > ahead:
+    try:
+        for batch in loader:
+            for module, of in keys.items():
+                module.start_pull(of(batch))
+            waiting.append(batch)
+            if len(waiting) > ahead:
+                yield waiting.popleft()
+        while waiting:
             yield waiting.popleft()
-    while waiting:
-        yield waiting.popleft()
+    finally:  # Also where the program leaves its loop: rows that were asked for then are too old for what comes later.
+        for module in keys:
+            module.drop_pulls()
 
 
 def initializer_like(values: Tensor) -> Initializer:
