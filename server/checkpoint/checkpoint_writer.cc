@@ -11,7 +11,9 @@
 #include <system_error>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
@@ -27,6 +29,9 @@ uint64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
+
+// Whether it is the note of which shards have gone back, or what a kill left of writing it.
+bool IsOfNote(uint32_t server, absl::string_view file) { return absl::StartsWith(file, GoneBackName(server)); }
 
 }  // namespace
 
@@ -174,10 +179,10 @@ absl::Status CheckpointWriter::Prepare() {
     // Another server may have made an empty folder just now.
     LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFolder(folder));
     const bool has_own = std::any_of(files.begin(), files.end(), [this](const std::string& file) {
-      return IsFileOf(options_.server, file) && file != GoneBackName(options_.server);
+      return IsFileOf(options_.server, file) && !IsOfNote(options_.server, file);
     });
     if (has_own || NumberOfPeriodic(options_.server, name).has_value()) {
-      LODESTONE_RETURN_IF_ERROR(RemovePart(name));
+      LODESTONE_RETURN_IF_ERROR(RemovePart(name, /*note=*/false));
     }
   }
   MutexLock lock(&writing_);
@@ -202,7 +207,7 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   const Contents nothing;
   Attempt attempt(*this, chosen, base == nullptr ? nothing : base->contents);
   if (const absl::Status status = attempt.Run(source); !status.ok()) {
-    if (const absl::Status removed = RemovePart(chosen); !removed.ok()) {
+    if (const absl::Status removed = RemovePart(chosen, /*note=*/false); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove what was written name={} error={}", chosen, removed.ToString());
     }
     return Annotate(status, absl::StrCat("checkpoint `", chosen, "`"));
@@ -275,10 +280,10 @@ absl::Status CheckpointWriter::Remove(const std::string& name) {
   MutexLock lock(&writing_);
   std::error_code none;
   if (!std::filesystem::exists(FolderOf(name), none)) return absl::OkStatus();
-  return RemovePart(name);
+  return RemovePart(name, /*note=*/true);
 }
 
-absl::Status CheckpointWriter::RemovePart(const std::string& name) const {
+absl::Status CheckpointWriter::RemovePart(const std::string& name, bool note) const {
   const std::string folder = FolderOf(name);
   const absl::StatusOr<std::vector<std::string>> files = ListFolder(folder);
   if (absl::IsNotFound(files.status())) return absl::OkStatus();
@@ -290,7 +295,8 @@ absl::Status CheckpointWriter::RemovePart(const std::string& name) const {
     LODESTONE_RETURN_IF_ERROR(SyncFolder(folder));
   }
   for (const std::string& file : *files) {
-    if (IsFileOf(options_.server, file)) LODESTONE_RETURN_IF_ERROR(RemoveFile(absl::StrCat(folder, "/", file)));
+    if (!IsFileOf(options_.server, file) || (!note && IsOfNote(options_.server, file))) continue;
+    LODESTONE_RETURN_IF_ERROR(RemoveFile(absl::StrCat(folder, "/", file)));
   }
   std::error_code not_empty;  // Other servers' files.
   std::filesystem::remove(folder, not_empty);
@@ -302,6 +308,8 @@ absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
   std::vector<std::pair<uint64_t, const FoundManifest*>> own;  // By number.
   for (const FoundManifest& each : found) {
     const std::optional<uint64_t> number = NumberOfPeriodic(options_.server, each.name);
+    // One that cannot be read at the moment may need any other.
+    if (!each.manifest.ok() && !absl::IsDataLoss(each.manifest.status())) return each.manifest.status();
     if (!number.has_value() || each.server != options_.server) continue;
     if (each.manifest.ok() && each.manifest->cluster() != options_.cluster) continue;
     own.emplace_back(*number, &each);
@@ -351,7 +359,7 @@ absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
       if (each.manifest.ok()) needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
       continue;
     }
-    LODESTONE_RETURN_IF_ERROR(RemovePart(each.name));
+    LODESTONE_RETURN_IF_ERROR(RemovePart(each.name, /*note=*/true));
   }
   return absl::OkStatus();
 }

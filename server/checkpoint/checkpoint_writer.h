@@ -107,8 +107,9 @@ class CheckpointWriter {
   // What the next periodic one builds on; null if it must be full.
   const Periodic* Base() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   void NotePeriodic(const v1::ServerManifest& manifest, uint32_t since_full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
-  // Removes this ps's part of a checkpoint, and its folder if that is all.
-  absl::Status RemovePart(const std::string& name) const;
+  // Removes this ps's part of a checkpoint, and its folder if that is all. `note`: also that of which shards have gone
+  // back to it (gone_back.h), which counts as long as other parts are there.
+  absl::Status RemovePart(const std::string& name, bool note) const;
   // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones;
   // `damaged_too`: one that was written of all takes the place of those that are damaged.
   absl::Status RemoveOld(bool damaged_too) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);

@@ -17,8 +17,18 @@
 namespace lodestone::server {
 namespace {
 
-// By shard, the last time that it has gone back, and the lineage that it had then.
-using Times = std::map<ShardId, std::pair<uint32_t, uint64_t>>;
+// How often a shard has gone back, and the greatest lineage that it had then: one that has gone back elsewhere in
+// between and comes back to the first time has gone back a last time, too.
+struct LastTime {
+  uint32_t time = 0;
+  uint64_t lineage = 0;
+
+  void Add(uint32_t other_time, uint64_t other_lineage) {
+    time = std::max(time, other_time);
+    lineage = std::max(lineage, other_lineage);
+  }
+};
+using Times = std::map<ShardId, LastTime>;
 
 // Adds what the note at `path` says.
 absl::Status ReadNote(const std::string& path, Times* shards) {
@@ -30,8 +40,7 @@ absl::Status ReadNote(const std::string& path, Times* shards) {
                                             "damaged: ", reader->error().message()));
   }
   for (const v1::GoneBack::Entry& entry : note.shards()) {
-    auto& last = (*shards)[entry.shard()];
-    last = std::max(last, std::pair(std::max(entry.time(), uint32_t{1}), entry.lineage()));
+    (*shards)[entry.shard()].Add(std::max(entry.time(), uint32_t{1}), entry.lineage());
   }
   return absl::OkStatus();
 }
@@ -42,14 +51,14 @@ absl::Status NoteGoneBack(const std::string& dir, const CheckpointToLoad& load, 
                           const GoneBack& shards) {
   const std::string path = absl::StrCat(dir, "/", load.name, "/", GoneBackName(server));
   Times all;
-  for (const auto& [shard, lineage] : shards) all[shard] = {load.time, lineage};
+  for (const auto& [shard, lineage] : shards) all[shard].Add(load.time, lineage);
   if (FileExists(path)) LODESTONE_RETURN_IF_ERROR(ReadNote(path, &all));
   v1::GoneBack note;
   for (const auto& [shard, last] : all) {
     v1::GoneBack::Entry* const entry = note.add_shards();
     entry->set_shard(shard);
-    entry->set_time(last.first);
-    entry->set_lineage(last.second);
+    entry->set_time(last.time);
+    entry->set_lineage(last.lineage);
   }
   return ReplaceFile(path, RecordBuilder(note, {}).Copy());
 }
@@ -66,7 +75,7 @@ absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const CheckpointTo
   }
   GoneBack shards;
   for (const auto& [shard, last] : all) {
-    if (last.first >= load.time) shards[shard] = last.second;
+    if (last.time >= load.time) shards[shard] = last.lineage;
   }
   return shards;
 }

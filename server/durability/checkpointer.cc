@@ -1,7 +1,6 @@
 #include "server/durability/checkpointer.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +37,8 @@ uint64_t SpareBytes(const DataDir& dir) {
 }  // namespace
 
 uint64_t LogBytesBetweenCheckpoints(uint64_t table_bytes, uint64_t volume_bytes) {
-  return std::min(std::max(limits::kCheckpointLogBytes, 2 * table_bytes), volume_bytes / limits::kCheckpointLogParts);
+  const uint64_t bytes = std::max(limits::kCheckpointLogBytes, 2 * table_bytes);
+  return volume_bytes == 0 ? bytes : std::min(bytes, volume_bytes / limits::kCheckpointLogParts);
 }
 
 Checkpointer::Checkpointer(const v1::Config& config, const DataDir* dir, const TimeSource* time, EventLog* events)
@@ -122,7 +122,8 @@ absl::Status Checkpointer::WriteArrived() {
     ErrorOf(Kind::kArrived).clear();  // Those that could not be written have left.
     return absl::OkStatus();
   }
-  if (arrived_ == limits::kCheckpointsArrivedMax) return Write("").status();
+  // Without room for one of all they still go on coming: a move waits for each.
+  if (arrived_ >= limits::kCheckpointsArrivedMax && !failing_ && Write("").ok()) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(WriteShards(Kind::kArrived, "", std::move(shards)).status());
   ++arrived_;
   if (listener_) listener_();
@@ -259,8 +260,7 @@ bool Checkpointer::LogIsLong() const {
   if (grown == 0) return false;
   if (config_.checkpoint().every_log_bytes() > 0) return grown >= config_.checkpoint().every_log_bytes();
   const absl::StatusOr<VolumeBytes> volume = VolumeBytesAt(dir_->path());
-  return grown >= LogBytesBetweenCheckpoints(store_->tables().totals().second,
-                                             volume.ok() ? volume->total : std::numeric_limits<uint64_t>::max());
+  return grown >= LogBytesBetweenCheckpoints(store_->tables().totals().second, volume.ok() ? volume->total : 0);
 }
 
 bool Checkpointer::Changed() const {

@@ -32,7 +32,8 @@ namespace lodestone::server {
 class CheckpointWriter;
 class Store;
 
-// By how much the log of a ps grows between checkpoints where checkpoint.every_log_bytes leaves that to it.
+// By how much the log of a ps grows between checkpoints where checkpoint.every_log_bytes leaves that to it. 0 volume
+// bytes: unknown.
 uint64_t LogBytesBetweenCheckpoints(uint64_t table_bytes, uint64_t volume_bytes);
 
 class Checkpointer {

@@ -15,6 +15,7 @@
 #include "common/base/time_source.h"
 #include "common/io/file.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/manifest.h"
 #include "server/durability/saved_states.h"
 #include "server/durability/shard_history.h"
 #include "server/shard/shard.h"
@@ -78,10 +79,11 @@ class RecoveryRun {
  private:
   struct ShardState {
     ShardHistory history;
-    bool replays = false;                     // In this pass over the logs.
-    uint64_t lineage = 0;                     // The greatest that was found.
-    MarkedVersion newest;                     // In the logs, of its history.
-    std::optional<uint64_t> base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: another ps.
+    bool replays = false;  // In this pass over the logs.
+    uint64_t lineage = 0;  // The greatest that was found.
+    MarkedVersion newest;  // In the logs, of its history.
+    std::optional<uint64_t>
+        base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: it is another ps's, or named.
   };
 
   absl::Status LoadCheckpoints();
@@ -195,7 +197,8 @@ absl::Status RecoveryRun::LoadShard(ShardId shard) {
     const bool made = update.shard() == shard && update.version() == (*state)->files.version;
     if (made) shards_[shard].newest = {update.version(), update.mark()};
   }
-  const bool own = manifest.server() == options_.cluster.server();
+  // A named one may be deleted by hand: then the periodic one before it counts again, and the log since then.
+  const bool own = manifest.server() == options_.cluster.server() && IsPeriodic(manifest.name());
   shards_[shard].base_generation = own ? manifest.generation() : 0;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
   const std::vector<Incarnation> ended(manifest.ended_sessions().begin(), manifest.ended_sessions().end());

@@ -47,7 +47,7 @@ struct RecoveryOptions {
 
 struct RecoveryReport {
   uint64_t generation = 0;       // The greatest of the logs found; 0: none was.
-  uint64_t base_generation = 0;  // Of this server, the oldest start whose checkpoint is used; 0: unknown.
+  uint64_t base_generation = 0;  // Of this server, the oldest start whose periodic one is used; 0: unknown.
   uint64_t shards_from_checkpoints = 0;
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
   std::vector<MarkedVersion> newest;   // By shard: the update that made its version, if the log has that.

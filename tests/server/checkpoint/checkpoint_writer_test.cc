@@ -414,6 +414,27 @@ TEST_F(CheckpointWriterTest, LetsGoOfAShardBeforeTheNextAndDescribesLast) {
 }
 
 // Whatever goes wrong, nothing of the new one stays and the old one is whole; the next attempt succeeds.
+// Regression: what a checkpoint builds on was removed while its manifest could not be read, for lack of files that may
+// be open, say.
+TEST_F(CheckpointWriterTest, WhatCannotBeReadAtTheMomentKeepsAllThatItMayNeed) {
+  CheckpointWriter::Options options = ps_.options(dir_);
+  options.keep = 2;
+  options.full_every = 2;
+  const auto writer = FakePs::OpenWriter(options);
+  for (uint32_t i = 1; i <= 4; ++i) {
+    ps_.Run(10 * i, 10 * i);
+    Write(writer.get());  // The third builds on the first, the fourth on the second.
+  }
+  const std::string path = absl::StrCat(dir_, "/auto-ps0-000004/ps-0.manifest"), aside = absl::StrCat(dir_, ".aside");
+  std::filesystem::rename(path, aside);
+  std::filesystem::create_symlink("ps-0.manifest", path);  // ELOOP
+  ps_.Run(50, 50);
+  Write(writer.get());
+  std::filesystem::remove(path);
+  std::filesystem::rename(aside, path);
+  EXPECT_TRUE(FileExists(absl::StrCat(dir_, "/auto-ps0-000002/ps-0.manifest")));
+}
+
 class CheckpointWriterFailure : public CheckpointWriterTest {
  protected:
   CheckpointWriterFailure() {

@@ -1,5 +1,8 @@
 #include "server/durability/checkpointer.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <latch>
@@ -9,12 +12,33 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
+#include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "server/checkpoint/manifest.h"
 #include "tests/server/durability/storage_fixture.h"
 
 namespace lodestone::server {
 namespace {
+
+// While it lives no file of this process may grow beyond so many bytes.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit = {bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*const handler_)(int);
+  rlimit before_ = {};
+};
 
 class CheckpointerTest : public StorageFixture {
  protected:
@@ -123,6 +147,34 @@ TEST_F(CheckpointerTest, AfterManyOfWhatHasArrivedOneOfAllTakesTheirPlace) {
   EXPECT_EQ(of_all.contents_size(), static_cast<int>(kShards));
 }
 
+// Regression: once there were many, each waited for one of all, for which a disk may not have the room.
+TEST_F(CheckpointerTest, AfterManyOfWhatHasArrivedTheyGoOnWhereThereIsNoRoomForOneOfAll) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 1);
+  RequestBuilder<v1::PushRequest> push(kShards);
+  push.header.set_worker_incarnation(kWorker);
+  push.header.set_sequence(2);
+  std::vector<std::pair<Key, float>> rows;
+  constexpr ShardId kLarge = 3, kSmall = 4;
+  for (Key key = 1000; rows.size() < 200'000; ++key) {
+    if (ShardOfKey(key, kShards) == kLarge) rows.emplace_back(key, 1.0f);
+  }
+  push.AddRows(TableIdOf("rows"), kDim, rows, true);
+  ASSERT_TRUE(Push(ps, push).ok());
+  for (uint32_t i = 0; i < limits::kCheckpointsArrivedMax; ++i) {
+    TakeState(ps, kSmall);
+    ASSERT_EQ(ps.storage->checkpointer().WriteArrived(), absl::OkStatus());
+  }
+  const FileSizeLimit limit(1 << 20);
+  for (int i = 0; i < 2; ++i) {
+    TakeState(ps, kSmall);
+    EXPECT_EQ(ps.storage->checkpointer().WriteArrived(), absl::OkStatus());
+    EXPECT_TRUE(ps.storage->checkpointer().HoldsStateOf(kSmall));
+  }
+  EXPECT_THAT(StatusOf(ps).checkpoint_error(), ::testing::HasSubstr("ps-0.shard-00003"));
+}
+
 TEST_F(CheckpointerTest, WithoutALogAShardThatCameFromAnotherPsIsWrittenToo) {
   config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
   const Ps ps = StartWell(config_);
@@ -215,6 +267,7 @@ TEST(LogBytesBetweenCheckpoints, AreTwiceTheTablesWithinBounds) {
   EXPECT_EQ(LogBytesBetweenCheckpoints(20 * kGiB, 1000 * kGiB), 40 * kGiB);
   EXPECT_EQ(LogBytesBetweenCheckpoints(200 * kGiB, 1000 * kGiB), 100 * kGiB);
   EXPECT_EQ(LogBytesBetweenCheckpoints(0, 20 * kGiB), 2 * kGiB);
+  EXPECT_EQ(LogBytesBetweenCheckpoints(0, 0), 4 * kGiB) << "of a volume that does not tell its size";
 }
 
 // Regression: a checkpoint described the tables that were published, so that one whose making took longer than two

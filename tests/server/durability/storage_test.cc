@@ -193,6 +193,30 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
   EXPECT_EQ(Content(StartWell(killed)), Content(ps));
 }
 
+// Regression: a start from a named checkpoint took the log of the periodic one before for superfluous.
+TEST_P(StorageLifeTest, TheLogOfThePeriodicCheckpointBeforeStaysWhereAStartWasFromANamedOneThatIsDeleted) {
+  const auto killed_after = [this](const Ps& ps, Sequence sequence, const std::string& checkpoint) {
+    if (checkpoint.empty()) PushMany(ps, sequence, sequence);
+    EXPECT_TRUE(ps.storage->Checkpoint(checkpoint).ok());
+    PushMany(ps, checkpoint.empty() ? sequence + 1 : sequence, checkpoint.empty() ? sequence + 1 : sequence);
+    config_ = Killed();
+  };
+  {
+    const Ps first = StartWell(config_);
+    EnsureTables(first);
+    killed_after(first, 1, "");
+  }
+  killed_after(StartWell(config_), 3, "named");
+  const Ps third = StartWell(config_);
+  ASSERT_TRUE(third.storage->Checkpoint("").ok());
+  PushMany(third, 4, 4);
+  const v1::Config killed = Killed();
+  const fs::path checkpoints = fs::path(killed.server().data_dir()) / "checkpoints";
+  fs::remove_all(checkpoints / "named");
+  for (const auto& entry : fs::directory_iterator(checkpoints / "auto-ps0-000002")) fs::resize_file(entry.path(), 1);
+  EXPECT_EQ(Content(StartWell(killed)), Content(third));
+}
+
 TEST_P(StorageLifeTest, DamageToAnyOneFileOfAnyCheckpointIsSurvived) {
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
