@@ -94,8 +94,11 @@ void CoordinatorClient::OnHeartbeatAnswered(const v1::HeartbeatResponse& respons
   wants_copies_ = response.wants_copies();
   if (options_.on_heartbeat) options_.on_heartbeat(response);
   workers_ended_to_ = response.workers_ended_to();
-  if (response.workers_ended().empty() || !options_.on_workers_ended) return;
-  options_.on_workers_ended({response.workers_ended().data(), static_cast<size_t>(response.workers_ended_size())});
+  const auto tell = [](const auto& incarnations, const std::function<void(std::span<const Incarnation>)>& who) {
+    if (!incarnations.empty() && who) who({incarnations.data(), static_cast<size_t>(incarnations.size())});
+  };
+  tell(response.ranges_open(), options_.on_ranges_open);
+  tell(response.workers_ended(), options_.on_workers_ended);
 }
 
 absl::StatusOr<v1::ReportSyncResponse> CoordinatorClient::ReportSync(const v1::ReportSyncRequest& request) {

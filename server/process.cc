@@ -269,6 +269,7 @@ void ServerProcess::StartMember() {
   options.events = &events_;
   options.data.emplace();  // Nothing.
   options.on_workers_ended = [this](std::span<const Incarnation> workers) { store_.EndSessions(workers); };
+  options.on_ranges_open = [this](std::span<const Incarnation> ranges) { store_.KeepSessions(ranges); };
   if (storage_ != nullptr) {
     options.data = storage_->dir().data();
     options.shared = [this] { return storage_->shared(); };

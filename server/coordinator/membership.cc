@@ -119,7 +119,10 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
   response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.IsComplete());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && shards_.unserved() > 0);
-  if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
+  if (place->role == v1::ROLE_SERVER) {
+    members_.FillEnded(request.workers_ended_from(), &response);
+    for (const v1::RangeLease& range : ranges_.state().open()) response.add_ranges_open(range.incarnation());
+  }
   if (place->role == v1::ROLE_WORKER) response.set_stop_training(validations_.stopped());
   if (place->role == v1::ROLE_WORKER) response.set_pause_announced(pause_.announced());
   return response;
@@ -321,6 +324,7 @@ v1::CoordinatorState Membership::SaveState() const {
   shards_.Save(&state);
   moves_.Save(&state);
   members_.Save(&state);
+  state.set_launch(launch_);
   *state.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *state.mutable_ranges() = ranges_.state();
   *state.mutable_order() = pause_.state();
@@ -332,6 +336,7 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   shards_.Restore(state);
   moves_.Restore(state);
   members_.Restore(state);
+  launch_ = state.launch();
   validations_.Restore(state.validations());
   pause_.Restore(state.order());
   ranges_.Restore(state.ranges());

@@ -27,7 +27,8 @@ void ShardSync::Detach(int64_t now_ms) {
   attached_ = false;
   sending_state_ = false;
   lost_since_ms_ = now_ms;
-  if (state_ == State::kJoining && !told_) state_ = State::kLeaving;
+  // It joins again if it comes back before the coordinator has heard of that.
+  if (state_ == State::kJoining && !told_) Leave(/*late=*/true);
 }
 
 void ShardSync::Confirm(Version version) {

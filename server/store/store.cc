@@ -176,6 +176,11 @@ absl::StatusOr<v1::EnsureTablesResponse> Store::MakeTables(const v1::EnsureTable
   return response;
 }
 
+void Store::KeepSessions(std::span<const Incarnation> ranges) {
+  const int64_t now_ms = time_->NowMs();
+  for (const Incarnation range : ranges) sessions_.Contact(range, now_ms);
+}
+
 void Store::EndSessions(std::span<const Incarnation> workers) {
   SubmitToThread(
       [this, ended = std::vector<Incarnation>(workers.begin(), workers.end())] { sweeper_.EndSessions(ended); });

@@ -186,6 +186,8 @@ TEST_F(StopTest, APsThatServesAndWritesItsCheckpointEndsInGoodOrder) {
   for (int i = 0; i < kTimes; ++i) {
     const auto first = Ps(0), second = Ps(1);
     ASSERT_TRUE(first->WaitForOutput("serves shards=")) << first->output();
+    // The first one knows its place from before, and may serve before the second one looks at signals.
+    ASSERT_TRUE(second->WaitForOutput("listens on=")) << second->output();
     first->Run(i);
     EXPECT_EQ(first->Stop(), "ended") << first->output();
     EXPECT_EQ(second->Stop(), "ended") << second->output();

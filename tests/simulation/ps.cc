@@ -230,6 +230,7 @@ absl::Status Ps::Heartbeat() {
   wants_copies_ = response.wants_copies();
   if (replication_ != nullptr && response.all_in_sync()) replication_->FreeOthers();
   workers_ended_to_ = response.workers_ended_to();
+  store_.KeepSessions({response.ranges_open().data(), static_cast<size_t>(response.ranges_open_size())});
   if (response.workers_ended_size() > 0) {
     store_.EndSessions({response.workers_ended().data(), static_cast<size_t>(response.workers_ended_size())});
   }

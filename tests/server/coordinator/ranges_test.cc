@@ -184,14 +184,19 @@ TEST_F(RangesTest, ARangeThatIsDoneEndsForAllServers) {
   ASSERT_TRUE(server.ok()) << server.status();
   const Incarnation worker = Worker();
   const v1::RangeLease range = Lease(Request(worker)).lease();
+  v1::HeartbeatRequest beat;
+  beat.set_incarnation(server->incarnation());
+  auto told = members_->Heartbeat(beat);
+  ASSERT_TRUE(told.ok());
+  EXPECT_THAT(told->ranges_open(), ::testing::ElementsAre(range.incarnation())) << "so that its session stays";
+  EXPECT_THAT(told->workers_ended(), ::testing::IsEmpty());
   v1::LeaseRangesRequest done = Request(worker);
   Hold(range, range.batches(), &done);
   Lease(done);
-  v1::HeartbeatRequest beat;
-  beat.set_incarnation(server->incarnation());
-  const auto told = members_->Heartbeat(beat);
+  told = members_->Heartbeat(beat);
   ASSERT_TRUE(told.ok());
   EXPECT_THAT(told->workers_ended(), ::testing::ElementsAre(range.incarnation()));
+  EXPECT_THAT(told->ranges_open(), ::testing::IsEmpty());
 }
 
 TEST_F(RangesTest, AWorkerWithAnotherPlanIsRefusedWhileOthersTrainAndBeginsAnotherRunAfterThem) {
@@ -238,6 +243,7 @@ TEST_F(RangesTest, AWorkerThatIsLateForTheRunThatItWasStartedForFindsItOver) {
   EXPECT_TRUE(Finish(first).evaluate());
   EXPECT_TRUE(Finish(first, /*evaluated=*/true).over());
   Beat(first, /*leaving=*/true);
+  RestartCoordinator();  // Regression: it did not remember for which run the last worker was started.
   const Incarnation late = Worker();
   const v1::LeaseRangesResponse told = Lease(Request(late));
   EXPECT_TRUE(told.over());

@@ -168,6 +168,17 @@ TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
   EXPECT_FALSE(sync.TakeReport().has_value());
 }
 
+// Regression: a follower that came back before the coordinator had heard that it does not count, and had all, never
+// counted again without a further update; with cluster.in_sync_min 2 pushes wait for it, so that none came.
+TEST(ShardSyncTest, AFollowerThatComesBackWithAllBeforeItIsLeftAloneJoinsAgain) {
+  ShardSync sync = In(State::kJoining);
+  sync.Detach(1);
+  ASSERT_EQ(sync.Attach(kFirstLife, kVersion, std::nullopt), Attached::kResumes);
+  EXPECT_EQ(Answer(&sync, false, true), Outcome::kReleased);
+  EXPECT_EQ(sync.state(), State::kJoining);
+  EXPECT_TRUE(sync.ReadyToJoin());
+}
+
 TEST(ShardSyncTest, AFollowerThatTheCoordinatorMayKnowOutlivesItsStream) {
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());

@@ -697,6 +697,24 @@ TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
   EXPECT_EQ(Floats(PullBlocks(tables->tables(0).id(), layout).at(0).second)[0], 1.0f);
 }
 
+// Regression: a run that rested for longer could not go on. Each worker that got one of its ranges was refused.
+TEST_F(StoreTest, TheSessionOfARangeThatIsOpenStaysHoweverLongNobodyTrainsIt) {
+  Make();
+  const auto tables = Ensure({AddingDense("d", 10, 10)});
+  ASSERT_TRUE(tables.ok());
+  auto push = NewPush(1);
+  push.AddDense(tables->tables(0).id(), {10, 10}, 1.0f);
+  ASSERT_TRUE(Push(push).ok());
+  for (int i = 0; i < 3; ++i) {
+    time_.AdvanceMs(limits::kSessionIdleMaxMs / 2 + 1);
+    store_->KeepSessions({{kWorker, kWorker + 7}});  // The other one has none.
+    store_->Tick();
+  }
+  const auto again = Push(push);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->shards(0).duplicate());
+}
+
 TEST_F(StoreTest, TheSessionOfAWorkerThatHasEndedIsOverAndItsMarksGo) {
   Make();
   const BlockLayout layout{10, 10};
