@@ -21,6 +21,7 @@ from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowBroadcasts, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, table_of
 
+_BYTES_IN_FLIGHT_MAX = 256 << 20  # Of pushes, from when on the library waits itself (common/base/limits.h).
 CLOSE_SECONDS = 2.0  # What close() waits for other threads.
 
 _ONE_DESTINATION = Destination * 1
@@ -57,7 +58,8 @@ class Cluster:
         """Makes a dense table of `shape`, float32, or finds it.
 
         A table that exists must have the same shape and kind of optimizer; its rates and settings become these.
-        settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}.
+        settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}. A bound of
+        staleness (consistency={"bounded": {...}}) is kept by worker programs; a program of Python waits by await_clock().
         """
         dims = [shape] if isinstance(shape, int) else [int(d) for d in shape]
         return self._open_table(Dense, name, {"dense": {"dims": dims}}, optimizer, initializer, settings)
@@ -127,8 +129,8 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
-        return self._begin(call, lambda client: library().push(
-            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)), self._pushes)
+        return self._begin_push(call, keep, lambda client: library().push(
+            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)))
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
@@ -168,9 +170,8 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[Any] = Call(self, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
-        return self._begin(call, lambda client: library().push_pull(
-            client, self._step(clock), pushed, len(pushed), versions, arguments, len(arguments), byref(call._handle)),
-            self._pushes)
+        return self._begin_push(call, pushed_keep, lambda client: library().push_pull(
+            client, self._step(clock), pushed, len(pushed), versions, arguments, len(arguments), byref(call._handle)))
 
     def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
         """As pull() of one table, with less work: a call that waits for a server comes back to cold caches."""
@@ -341,6 +342,16 @@ class Cluster:
                     queue.append(call)
         self._let_go(call)
         return call
+
+    def _begin_push(self, call: Call[Any], arrays: Iterable[Any], begin: Callable[[c_void_p], Any]) -> Call[Any]:
+        """_begin of a push of these arrays: one so large that the library may wait for room waits where Ctrl-C ends that."""
+        if sum(array.nbytes for array in arrays) * self._pushes_max < _BYTES_IN_FLIGHT_MAX:
+            return self._begin(call, begin, self._pushes)
+
+        def begun(_kept: Any = arrays) -> Call[Any]:  # Which the library reads also if Ctrl-C has ended the wait.
+            return self._begin(call, begin, self._pushes)
+
+        return interruptibly(begun)
 
     def _step(self, clock: Optional[int]) -> int:
         with self._lock:
