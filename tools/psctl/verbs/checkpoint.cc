@@ -9,6 +9,7 @@
 #include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
@@ -68,6 +69,23 @@ absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string&
       address, timeout_ms, [&](const std::string& server) { return RequestCheckpoint(server, name, timeout_ms); });
 }
 
+absl::Status JudgeCheckpoint(const std::string& name, const std::vector<CheckpointPart>& parts) {
+  size_t failed = 0;
+  std::vector<uint32_t> written, had;
+  for (const CheckpointPart& part : parts) {
+    if (part.written.ok()) written.push_back(part.server);
+    if (!part.written.ok()) ++failed;
+    if (absl::IsAlreadyExists(part.written.status())) had.push_back(part.server);
+  }
+  if (failed == 0) return absl::OkStatus();
+  const std::string incomplete =
+      absl::StrCat("checkpoint `", name, "` is not complete: ", failed, " of ", parts.size(), " servers failed");
+  if (had.empty() || written.empty()) return absl::UnavailableError(incomplete);
+  return absl::AlreadyExistsError(absl::StrCat(
+      incomplete, ". Ps ", absl::StrJoin(had, ", "), " had it from before, and what ps ", absl::StrJoin(written, ", "),
+      " wrote now is of another moment: write one of another name, and do not load this one"));
+}
+
 int RunCheckpoint(CheckpointOptions options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
     return FailUsage(kCheckpoint, address.message());
@@ -81,15 +99,13 @@ int RunCheckpoint(CheckpointOptions options) {
       (options.json ? ToJson(options.name, *parts) : ToText(options.name, *parts, Painter(WantsColor(STDOUT_FILENO))))
           .c_str(),
       stdout);
-  size_t failed = 0;
   for (const CheckpointPart& part : *parts) {
     if (part.written.ok()) continue;
-    ++failed;
     Complain(kCheckpoint, absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
   }
-  if (failed == 0) return kExitDone;
-  Complain(kCheckpoint, absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
-                                     " servers failed"));
+  const absl::Status whole = JudgeCheckpoint(options.name, *parts);
+  if (whole.ok()) return kExitDone;
+  Complain(kCheckpoint, whole.message());
   return kExitFailed;
 }
 

@@ -27,6 +27,10 @@ std::string ManualCheckpointName(absl::Time now);
 absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
                                                               int timeout_ms);
 
+// What the checkpoint lacks; OK: all servers wrote their part. ALREADY_EXISTS: some had one of that name, so that the
+// parts that were written now are of another moment, and the checkpoint is not to be loaded.
+absl::Status JudgeCheckpoint(const std::string& name, const std::vector<CheckpointPart>& parts);
+
 struct CheckpointOptions {
   std::string address = "127.0.0.1:7000";
   std::string name;  // Empty: ManualCheckpointName.

@@ -40,6 +40,20 @@ TEST_F(CheckpointClusterTest, TellsWhichServerFailedAndWhy) {
   EXPECT_EQ(RunCheckpoint(options), 0);
 }
 
+// Regression: one that was not complete was asked for again. Those that had failed added what they held by then.
+TEST_F(CheckpointClusterTest, TellsThatPartsAreOfDifferentMoments) {
+  zero_.answer = grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "checkpoint `mine` exists");
+  auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok());
+  const absl::Status judged = JudgeCheckpoint("mine", *parts);
+  EXPECT_TRUE(absl::IsAlreadyExists(judged)) << judged;
+  EXPECT_THAT(std::string(judged.message()), HasSubstr("Ps 0 had it from before, and what ps 1 wrote now"));
+  one_.answer = zero_.answer;
+  parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_THAT(std::string(JudgeCheckpoint("mine", *parts).message()), testing::EndsWith("2 of 2 servers failed"));
+}
+
 TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhicheverPsWasNamed) {
   const auto parts = CheckpointCluster(one_.address, "mine", 10'000);
   ASSERT_TRUE(parts.ok()) << parts.status();
