@@ -94,6 +94,10 @@ void OwnedShard::GiveUp(uint64_t handover, int64_t now_ms) {
   }
 }
 
+bool OwnedShard::NextOwnerHasAll() const {
+  return absl::c_any_of(followers_, [](const auto& one) { return one->sync().NextOwnerHasAll(); });
+}
+
 uint32_t OwnedShard::copies_in_sync() const {
   return 1 + static_cast<uint32_t>(absl::c_count_if(
                  followers_, [](const auto& one) { return one->sync().state() == ShardSync::State::kInSync; }));

@@ -195,10 +195,13 @@ void Replication::Apply(const ShardMap& map) {
     if (map.OwnerOf(shard) != server_ || map.TermOf(shard) != replicator_.TermOf(shard)) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
+    const bool handed_over = replicator_.NextOwnerHasAll(shard) && map.IsFollowedBy(shard, server_);
     store_->shards().Disown(shard);
     replicator_.Disown(shard);
-    // Nobody serves it: what this ps has of it stays the copy that an operator may promote.
-    if (map.Lost(shard) || map.OwnerOf(shard) == server_) store_->shards().SetRole(shard, ShardRole::kFollows);
+    // Nobody serves it: what this ps has of it stays the copy that an operator may promote. Or it goes on from where it
+    // is: it was given up before the next owner had its first update of its own.
+    const bool stays = map.Lost(shard) || map.OwnerOf(shard) == server_ || handed_over;
+    if (stays) store_->shards().SetRole(shard, ShardRole::kFollows);
   }
   bool shares = !map.FollowedBy(server_).empty();
   for (const ShardId shard : map.ShardsOf(server_)) shares = shares || map.FollowerOf(shard).has_value();

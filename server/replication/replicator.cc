@@ -82,6 +82,11 @@ void Replicator::GiveUp(ShardId shard, uint64_t handover) {
   changed_.NotifyAll();
 }
 
+bool Replicator::NextOwnerHasAll(ShardId shard) const {
+  MutexLock lock(&mu_);
+  return shards_[shard].NextOwnerHasAll();
+}
+
 uint64_t Replicator::TermOf(ShardId shard) const {
   MutexLock lock(&mu_);
   return shards_[shard].term();

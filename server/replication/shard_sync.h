@@ -71,7 +71,10 @@ class ShardSync {
   void GiveUp(uint64_t handover, int64_t now_ms) {
     if (handover_ != handover) given_up_ms_ = now_ms;
     handover_ = handover;
+    given_up_ = handover > 0;
   }
+  // Whether the follower that is to own it has all that there will be of it.
+  bool NextOwnerHasAll() const { return given_up_ && confirmed_ >= appended_; }
   bool ReadyToGiveUp() const { return state_ == State::kInSync && handover_ > 0 && confirmed_ >= appended_; }
 
   // What the coordinator is to learn.
@@ -113,6 +116,7 @@ class ShardSync {
   int64_t lost_since_ms_ = 0;   // Since when it is not attached.
   uint64_t handover_ = 0;       // 0: none, or the coordinator has taken that it is given up.
   int64_t given_up_ms_ = 0;     // When it was.
+  bool given_up_ = false;       // Also once the coordinator has taken that.
 };
 
 }  // namespace lodestone::server

@@ -318,6 +318,36 @@ TEST_F(ReplicaStorageTest, AFollowersNewLifeInTheMapCostsNoStateWhereNothingHasH
   ExpectSame(&a(), &b());
 }
 
+// Regression: it took all states anew, though the next owner's first update follows on what it has.
+TEST_F(ReplicaStorageTest, AnOwnerThatHasHandedItsShardsOverFollowsFromWhereItIs) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));
+  std::vector<std::atomic<bool>> given_up(kShards);
+  coordinator_.OnReport([&](const v1::ReportSyncRequest::Report& report) {
+    if (report.gives_up() > 0) given_up[report.shard()] = true;
+  });
+  a().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->owners_size(); ++shard) route->add_handovers(route->epoch());
+  }));
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    ASSERT_TRUE(coordinator_.Await([&] { return given_up[shard].load(); })) << shard;
+  }
+  coordinator_.OnReport(nullptr);
+  coordinator_.Change([](v1::RouteResponse* route) { route->clear_handovers(); });
+  ASSERT_NO_FATAL_FAILURE(PromoteSecond());
+  for (Sequence s = 9; s <= 12; ++s) ASSERT_TRUE(PushTo(&b(), s, 1).get().ok());
+  a().replication->SetMap(coordinator_.map());
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&b()));
+  EXPECT_EQ(a().states_taken, 0);
+  ASSERT_TRUE(PushTo(&b(), 13, 1).get().ok());
+  ExpectSame(&b(), &a());
+  // And what it has now, it brings back.
+  const std::vector<uint64_t> held = Content(&b());
+  const auto recovered = EndAndRecover(0);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
+}
+
 TEST_F(ReplicaStorageTest, AFollowerThatComesBackWithItsFolderGetsWhatItLacksFromItsOwnersLog) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   Checkpoint(&b());

@@ -179,6 +179,22 @@ TEST(ShardSyncTest, AFollowerThatComesBackWithAllBeforeItIsLeftAloneJoinsAgain) 
   EXPECT_TRUE(sync.ReadyToJoin());
 }
 
+TEST(ShardSyncTest, KnowsWhetherTheNextOwnerHasAllOfWhatIsGivenUp) {
+  ShardSync sync = In(State::kInSync);
+  EXPECT_FALSE(sync.NextOwnerHasAll()) << "it is not given up";
+  sync.SetAppended(kVersion + 1);
+  sync.GiveUp(kEpoch + 1, kNowMs);
+  EXPECT_FALSE(sync.NextOwnerHasAll());
+  sync.Confirm(kVersion + 1);
+  EXPECT_TRUE(sync.NextOwnerHasAll());
+  const auto report = sync.TakeReport();
+  ASSERT_TRUE(report.has_value());
+  sync.OnReport(*report, true, kEpoch);
+  EXPECT_TRUE(sync.NextOwnerHasAll());
+  sync.GiveUp(0, kNowMs);
+  EXPECT_FALSE(sync.NextOwnerHasAll()) << "it was taken back";
+}
+
 TEST(ShardSyncTest, AFollowerThatTheCoordinatorMayKnowOutlivesItsStream) {
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());
