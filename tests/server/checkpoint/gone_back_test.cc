@@ -67,6 +67,7 @@ TEST_F(GoneBackTest, ANoteIsNoLeftoverOfACheckpointAndGoesWithIt) {
   WriteWhole(absl::StrCat(dir_, "/named/ps-7.gone-back.tmp"), "half");
   const auto writer = other.OpenWriter(dir_);
   CheckpointWriter::Source source = other.source();
+  source.shards = {2};
   source.collect = [](ShardId, const Version*) { return absl::ResourceExhaustedError("the disk is full"); };
   EXPECT_FALSE(writer->Write("named", source).ok());
   EXPECT_THAT(Found(), ElementsAre(Pair(1, 5), Pair(2, 5)));
