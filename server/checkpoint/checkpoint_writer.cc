@@ -308,9 +308,9 @@ absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
   std::vector<std::pair<uint64_t, const FoundManifest*>> own;  // By number.
   for (const FoundManifest& each : found) {
     const std::optional<uint64_t> number = NumberOfPeriodic(options_.server, each.name);
+    if (!number.has_value() || each.server != options_.server) continue;
     // One that cannot be read at the moment may need any other.
     if (!each.manifest.ok() && !absl::IsDataLoss(each.manifest.status())) return each.manifest.status();
-    if (!number.has_value() || each.server != options_.server) continue;
     if (each.manifest.ok() && each.manifest->cluster() != options_.cluster) continue;
     own.emplace_back(*number, &each);
   }

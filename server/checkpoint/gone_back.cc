@@ -17,18 +17,14 @@
 namespace lodestone::server {
 namespace {
 
-// How often a shard has gone back, and the greatest lineage that it had then: one that has gone back elsewhere in
-// between and comes back to the first time has gone back a last time, too.
-struct LastTime {
-  uint32_t time = 0;
-  uint64_t lineage = 0;
+// By shard and time, the greatest lineage that it had: one that has gone back elsewhere in between may come back to an
+// earlier time.
+using Times = std::map<std::pair<ShardId, uint32_t>, uint64_t>;
 
-  void Add(uint32_t other_time, uint64_t other_lineage) {
-    time = std::max(time, other_time);
-    lineage = std::max(lineage, other_lineage);
-  }
-};
-using Times = std::map<ShardId, LastTime>;
+void Add(ShardId shard, uint32_t time, uint64_t lineage, Times* shards) {
+  uint64_t& greatest = (*shards)[{shard, time}];
+  greatest = std::max(greatest, lineage);
+}
 
 // Adds what the note at `path` says.
 absl::Status ReadNote(const std::string& path, Times* shards) {
@@ -40,7 +36,7 @@ absl::Status ReadNote(const std::string& path, Times* shards) {
                                             "damaged: ", reader->error().message()));
   }
   for (const v1::GoneBack::Entry& entry : note.shards()) {
-    (*shards)[entry.shard()].Add(std::max(entry.time(), uint32_t{1}), entry.lineage());
+    Add(entry.shard(), std::max(entry.time(), uint32_t{1}), entry.lineage(), shards);
   }
   return absl::OkStatus();
 }
@@ -51,14 +47,14 @@ absl::Status NoteGoneBack(const std::string& dir, const CheckpointToLoad& load, 
                           const GoneBack& shards) {
   const std::string path = absl::StrCat(dir, "/", load.name, "/", GoneBackName(server));
   Times all;
-  for (const auto& [shard, lineage] : shards) all[shard].Add(load.time, lineage);
+  for (const auto& [shard, lineage] : shards) Add(shard, load.time, lineage, &all);
   if (FileExists(path)) LODESTONE_RETURN_IF_ERROR(ReadNote(path, &all));
   v1::GoneBack note;
-  for (const auto& [shard, last] : all) {
+  for (const auto& [at, lineage] : all) {
     v1::GoneBack::Entry* const entry = note.add_shards();
-    entry->set_shard(shard);
-    entry->set_time(last.time);
-    entry->set_lineage(last.lineage);
+    entry->set_shard(at.first);
+    entry->set_time(at.second);
+    entry->set_lineage(lineage);
   }
   return ReplaceFile(path, RecordBuilder(note, {}).Copy());
 }
@@ -74,8 +70,8 @@ absl::StatusOr<GoneBack> FindGoneBack(const std::string& dir, const CheckpointTo
     LODESTONE_RETURN_IF_ERROR(ReadNote(absl::StrCat(folder, "/", file), &all));
   }
   GoneBack shards;
-  for (const auto& [shard, last] : all) {
-    if (last.time >= load.time) shards[shard] = last.lineage;
+  for (const auto& [at, lineage] : all) {
+    if (at.second >= load.time) shards[at.first] = std::max(shards[at.first], lineage);
   }
   return shards;
 }

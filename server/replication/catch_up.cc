@@ -48,8 +48,12 @@ Version CatchUp::VersionNow(const v1::ShardPosition& position) const {
 
 bool CatchUp::IsPast(const v1::ShardPosition& position) {
   if (missed_.has_value() && missed_->Has(position.shard())) return true;
-  // What was the newest once is the past for ever.
-  if (sources_.newest->MarkAt(position.shard(), position.version()) == position.mark()) past_.insert(position.shard());
+  // What was the newest once is the past for ever. In a later term, which came without an update, the next one follows
+  // on a term that the copy does not know.
+  uint64_t term = 0;
+  sources_.store->shards().Run(position.shard(), [&term](const Shard* shard) { term = shard->term(); });
+  const bool was_newest = sources_.newest->MarkAt(position.shard(), position.version()) == position.mark();
+  if (was_newest && position.term() >= term) past_.insert(position.shard());
   return past_.contains(position.shard());
 }
 

@@ -94,8 +94,9 @@ void OwnedShard::GiveUp(uint64_t handover, int64_t now_ms) {
   }
 }
 
-bool OwnedShard::NextOwnerHasAll() const {
-  return absl::c_any_of(followers_, [](const auto& one) { return one->sync().NextOwnerHasAll(); });
+bool OwnedShard::NextOwnerHasAll(uint32_t server) const {
+  return absl::c_any_of(followers_,
+                        [server](const auto& one) { return one->server() == server && one->sync().NextOwnerHasAll(); });
 }
 
 uint32_t OwnedShard::copies_in_sync() const {

@@ -50,8 +50,8 @@ class OwnedShard {
                 SettledAcks* settled);
   // This ps answers for the shard no more, as the newest map asks, and its first follower is to own it; 0: it does.
   void GiveUp(uint64_t handover, int64_t now_ms);
-  // Whether that follower has all that there will be of it.
-  bool NextOwnerHasAll() const;
+  // Whether that follower is `server`, and has all that there will be of it.
+  bool NextOwnerHasAll(uint32_t server) const;
 
   // Copies that the coordinator counts on, this ps's own among them.
   uint32_t copies_in_sync() const;

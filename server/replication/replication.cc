@@ -195,7 +195,7 @@ void Replication::Apply(const ShardMap& map) {
     if (map.OwnerOf(shard) != server_ || map.TermOf(shard) != replicator_.TermOf(shard)) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
-    const bool handed_over = replicator_.NextOwnerHasAll(shard) && map.IsFollowedBy(shard, server_);
+    const bool handed_over = replicator_.NextOwnerHasAll(shard, map.OwnerOf(shard)) && map.IsFollowedBy(shard, server_);
     store_->shards().Disown(shard);
     replicator_.Disown(shard);
     // Nobody serves it: what this ps has of it stays the copy that an operator may promote. Or it goes on from where it

@@ -82,9 +82,9 @@ void Replicator::GiveUp(ShardId shard, uint64_t handover) {
   changed_.NotifyAll();
 }
 
-bool Replicator::NextOwnerHasAll(ShardId shard) const {
+bool Replicator::NextOwnerHasAll(ShardId shard, uint32_t owner) const {
   MutexLock lock(&mu_);
-  return shards_[shard].NextOwnerHasAll();
+  return shards_[shard].NextOwnerHasAll(owner);
 }
 
 uint64_t Replicator::TermOf(ShardId shard) const {

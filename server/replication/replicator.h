@@ -85,8 +85,8 @@ class Replicator final : public ReplicaSink {
   // This ps answers for the shard no more, as a map with this number of a handover asks; 0: it does again. Reports it
   // to the coordinator when its follower has all.
   void GiveUp(ShardId shard, uint64_t handover);
-  // Whether the follower that is to own it then has all: what this ps has of the shard is its next owner's past.
-  bool NextOwnerHasAll(ShardId shard) const;
+  // Whether it was given up to `owner`, which has all: what this ps has of the shard is the past of that one's.
+  bool NextOwnerHasAll(ShardId shard, uint32_t owner) const;
   // The term in which this ps owns the shard.
   uint64_t TermOf(ShardId shard) const;
   // A newer map than those before.

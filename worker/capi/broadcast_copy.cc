@@ -24,7 +24,7 @@ BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t sh
 
 void BroadcastCopy::OnAnchor(ShardId shard) {
   MutexLock lock(&mu_);
-  ForgetVersion(shard);
+  BeginAnchor(shard);
   // Versions are of the owner's term: those of a new one may be lower.
   for (Table& table : tables_) {
     for (BlockIndex b = 0; b < table.blocks.size(); ++b) {

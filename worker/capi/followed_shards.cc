@@ -12,13 +12,14 @@ void FollowedShards::Want(ShardId shard) {
   wanted_[shard] = true;
 }
 
-void FollowedShards::ForgetVersion(ShardId shard) {
-  if (shard < versions_.size()) versions_[shard] = 0;
+void FollowedShards::BeginAnchor(ShardId shard) {
+  if (shard < anchoring_.size()) anchoring_[shard] = true;
 }
 
 void FollowedShards::NoteShard(ShardId shard, Version version, bool news) {
   if (shard >= versions_.size()) return;
-  versions_[shard] = std::max(versions_[shard], version);
+  versions_[shard] = anchoring_[shard] ? version : std::max(versions_[shard], version);
+  anchoring_[shard] = false;
   if (!come_[shard]) {
     if (wanted_[shard]) --missing_;
     come_[shard] = true;

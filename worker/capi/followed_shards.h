@@ -21,7 +21,8 @@ class FollowedShards {
 
  protected:
   // `shards`: of the cluster. None is wanted.
-  explicit FollowedShards(uint32_t shards) : wanted_(shards, false), come_(shards, false), versions_(shards, 0) {}
+  explicit FollowedShards(uint32_t shards)
+      : wanted_(shards, false), come_(shards, false), anchoring_(shards, false), versions_(shards, 0) {}
   ~FollowedShards() = default;
 
   void Want(ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -29,8 +30,9 @@ class FollowedShards {
   uint64_t NewStamp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ++stamp_; }
   uint64_t stamp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stamp_; }
   uint32_t shards() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return static_cast<uint32_t>(versions_.size()); }
-  // An anchor begins, which replaces what has come of the shard: its version may be lower than the last.
-  void ForgetVersion(ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An anchor begins, which replaces what has come of the shard: the version that it ends with may be lower than the
+  // last.
+  void BeginAnchor(ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The shard's change is complete. `news`: it has brought something, for which Wait is to return.
   void NoteShard(ShardId shard, Version version, bool news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // UNAVAILABLE until all wanted shards have come.
@@ -43,6 +45,7 @@ class FollowedShards {
   CondVar changed_;
   std::vector<bool> wanted_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> come_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> anchoring_ ABSL_GUARDED_BY(mu_);
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
   uint32_t missing_ ABSL_GUARDED_BY(mu_) = 0;  // Wanted shards of which nothing has come yet.
   uint64_t stamp_ ABSL_GUARDED_BY(mu_) = 1;

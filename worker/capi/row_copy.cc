@@ -26,7 +26,7 @@ RowCopy::RowCopy(const TableHandle& table, std::span<const Key> keys, uint32_t s
 void RowCopy::OnAnchor(ShardId shard) {
   MutexLock lock(&mu_);
   if (shard >= shards_.size()) return;
-  ForgetVersion(shard);
+  BeginAnchor(shard);
   ++shards_[shard].anchor;
   shards_[shard].anchoring = true;
 }

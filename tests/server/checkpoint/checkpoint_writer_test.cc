@@ -413,7 +413,6 @@ TEST_F(CheckpointWriterTest, LetsGoOfAShardBeforeTheNextAndDescribesLast) {
   EXPECT_THAT(calls, ElementsAre("collect 0", "collect 1", "collect 2", "describe"));
 }
 
-// Whatever goes wrong, nothing of the new one stays and the old one is whole; the next attempt succeeds.
 // Regression: what a checkpoint builds on was removed while its manifest could not be read, for lack of files that may
 // be open, say.
 TEST_F(CheckpointWriterTest, WhatCannotBeReadAtTheMomentKeepsAllThatItMayNeed) {
@@ -435,6 +434,7 @@ TEST_F(CheckpointWriterTest, WhatCannotBeReadAtTheMomentKeepsAllThatItMayNeed) {
   EXPECT_TRUE(FileExists(absl::StrCat(dir_, "/auto-ps0-000002/ps-0.manifest")));
 }
 
+// Whatever goes wrong, nothing of the new one stays and the old one is whole; the next attempt succeeds.
 class CheckpointWriterFailure : public CheckpointWriterTest {
  protected:
   CheckpointWriterFailure() {

@@ -52,9 +52,10 @@ TEST_F(GoneBackTest, WhatHasGoneBackOnceHasNotTwice) {
   EXPECT_THAT(Found(), ElementsAre(Pair(1, 5), Pair(2, 5)));
   const auto twice = FindGoneBack(dir_, {"named", 2});
   ASSERT_TRUE(twice.ok());
-  EXPECT_THAT(*twice, ElementsAre(Pair(1, 5)));
+  EXPECT_THAT(*twice, ElementsAre(Pair(1, 4)));
   ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 7, {{1, 9}}).ok());
   EXPECT_EQ(Found().at(1), 9u) << "it has been elsewhere, and back again";
+  EXPECT_EQ(FindGoneBack(dir_, {"named", 2})->at(1), 4u) << "but not for the second time";
 }
 
 TEST_F(GoneBackTest, ANoteIsNoLeftoverOfACheckpointAndGoesWithIt) {

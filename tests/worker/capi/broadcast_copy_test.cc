@@ -99,7 +99,7 @@ TEST_F(BroadcastCopyTest, AnAnchorReplacesWhatHasComeThoughItsVersionsAreLower) 
   Copy();
   copy_.OnAnchor(ShardOf(0));
   EXPECT_THAT(Copy(), ElementsAre(7, 7, 8, 8)) << "until it comes";
-  EXPECT_EQ(versions_[ShardOf(0)], 0u);
+  EXPECT_EQ(versions_[ShardOf(0)], 5u);
   Bring(0, 3, 6);
   EXPECT_THAT(Copy(), ElementsAre(6, 6, 8, 8));
   EXPECT_EQ(versions_[ShardOf(0)], 3u);

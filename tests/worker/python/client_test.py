@@ -312,7 +312,7 @@ class Client(ClusterCase):
                 with self.cluster.subscribe(table) as ends, self.cluster.subscribe(rows, keys=[1, 2], every=None) as rows_end:
                     ends.refresh()
                     rows_end.refresh()
-            while len(lodestone.status(self.local.address).get("subscribers", [])) > 1:  # The one that is kept.
+            while len(lodestone.status(self.local.address)["subscribers"]) != 1:  # The one that is kept.
                 time.sleep(0.01)
             table.push(np.ones(100)).result()
             self.assertTrue(kept.refresh(wait=True))

@@ -71,31 +71,6 @@ class Failure(ClusterCase):
             except (FileNotFoundError, ProcessLookupError):  # The latter when it goes between opening and reading.
                 break
 
-    def test_ctrl_c_ends_the_push_of_more_than_may_be_on_its_way(self):
-        script = ("import lodestone, numpy, sys\n"
-                  "c = lodestone.connect(sys.argv[1])\n"
-                  "t = c.dense('large', 80_000_000)\n"
-                  "print('ready', flush=True)\n"
-                  "sys.stdin.readline()\n"
-                  "try:\n"
-                  "    t.push(numpy.zeros(80_000_000, numpy.float32), copy=False)\n"
-                  "except KeyboardInterrupt:\n"
-                  "    print('interrupted', flush=True)\n"
-                  "    import os; os._exit(0)\n")
-        program = subprocess.Popen([sys.executable, "-c", script, self.local.address], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, text=True)
-        self.assertEqual(program.stdout.readline(), "ready\n")
-        for index in (0, 1):
-            self.local.kill(index)
-        program.stdin.write("\n")
-        program.stdin.flush()
-        with self.assertRaises(subprocess.TimeoutExpired):  # Until it waits for room, as in the test below.
-            program.wait(1.5)
-        program.send_signal(signal.SIGINT)
-        self.assertEqual(program.communicate(timeout=20)[0], "interrupted\n")
-        for index in (0, 1):
-            self.local.start(index)
-
     def test_ctrl_c_ends_a_wait(self):
         self.cluster.dense("waits", 2)
         script = ("import lodestone, sys\n"

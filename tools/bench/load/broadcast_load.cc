@@ -37,9 +37,10 @@ class ClientSubscriber final : public Load {
       held_.assign(std::min<size_t>(shards_, tables_[0].layout.block_count()), -1);
       first_shard_ = ShardOfBlock(tables_[0].id, 0, shards_);
     }
-    LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
+    const auto subscribed = client_->Subscribe(
         {&tables_[0]}, {.on_block = [this](const worker::BlockUpdate& update) { OnBlock(update); },
-                        .on_shard = [this](ShardId shard, Version version) { OnShard(shard, version); }}));
+                        .on_shard = [this](ShardId shard, Version version) { OnShard(shard, version); }});
+    LODESTONE_RETURN_IF_ERROR(subscribed.status());
     return meter_.Await(0);
   }
 

@@ -92,13 +92,14 @@ absl::Status ModelCluster::PullDense(bool follow) {
   Note(versions);
   dense_ = std::make_unique<DenseFollower>(handles, std::move(values));
   if (!follow) return absl::OkStatus();
-  return client_->Subscribe(handles,
-                            {.on_block = [this](const worker::BlockUpdate& update) { dense_->OnBlock(update); },
-                             .on_shard =
-                                 [this](ShardId shard, Version version) {
-                                   MutexLock lock(&mu_);
-                                   if (shard < versions_.size()) versions_[shard] = std::max(versions_[shard], version);
-                                 }});
+  return client_
+      ->Subscribe(handles, {.on_block = [this](const worker::BlockUpdate& update) { dense_->OnBlock(update); },
+                            .on_shard =
+                                [this](ShardId shard, Version version) {
+                                  MutexLock lock(&mu_);
+                                  if (shard < versions_.size()) versions_[shard] = std::max(versions_[shard], version);
+                                }})
+      .status();
 }
 
 uint64_t ModelCluster::Note(const worker::ShardVersions& versions) {

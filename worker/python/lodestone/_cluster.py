@@ -21,7 +21,6 @@ from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowBroadcasts, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, table_of
 
-_BYTES_IN_FLIGHT_MAX = 256 << 20  # Of pushes, from when on the library waits itself (common/base/limits.h).
 CLOSE_SECONDS = 2.0  # What close() waits for other threads.
 
 _ONE_DESTINATION = Destination * 1
@@ -129,8 +128,8 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
-        return self._begin_push(call, keep, lambda client: library().push(
-            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)))
+        return self._begin(call, lambda client: library().push(
+            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)), self._pushes)
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
@@ -170,8 +169,9 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[Any] = Call(self, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
-        return self._begin_push(call, pushed_keep, lambda client: library().push_pull(
-            client, self._step(clock), pushed, len(pushed), versions, arguments, len(arguments), byref(call._handle)))
+        return self._begin(call, lambda client: library().push_pull(
+            client, self._step(clock), pushed, len(pushed), versions, arguments, len(arguments), byref(call._handle)),
+            self._pushes)
 
     def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
         """As pull() of one table, with less work: a call that waits for a server comes back to cold caches."""
@@ -342,16 +342,6 @@ class Cluster:
                     queue.append(call)
         self._let_go(call)
         return call
-
-    def _begin_push(self, call: Call[Any], arrays: Iterable[Any], begin: Callable[[c_void_p], Any]) -> Call[Any]:
-        """_begin of a push of these arrays: one so large that the library may wait for room waits where Ctrl-C ends that."""
-        if sum(array.nbytes for array in arrays) * self._pushes_max < _BYTES_IN_FLIGHT_MAX:
-            return self._begin(call, begin, self._pushes)
-
-        def begun(_kept: Any = arrays) -> Call[Any]:  # Which the library reads also if Ctrl-C has ended the wait.
-            return self._begin(call, begin, self._pushes)
-
-        return interruptibly(begun)
 
     def _step(self, clock: Optional[int]) -> int:
         with self._lock:

@@ -98,7 +98,7 @@ class Following:
         """Ends what this process does for it."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(_CLOSE_SECONDS)  # It may be in a pull from a server that is away.
             self._thread = None
 
 
