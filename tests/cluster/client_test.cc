@@ -245,10 +245,10 @@ TEST(Cluster, BringsSubscribersToWhatAPullReturns) {
   auto client = worker::Client::Connect(cluster.config());
   ASSERT_TRUE(client.ok()) << client.status();
   const auto tables = *(*client)->EnsureTables(AddingTables());
-  const absl::Status subscribed = (*client)->Subscribe(
+  const absl::StatusOr<worker::SubscriptionId> subscribed = (*client)->Subscribe(
       {&tables[0]},
       {.on_block = [&](const worker::BlockUpdate& update) { subscriber.Take(update, tables[0].layout); }});
-  ASSERT_TRUE(subscribed.ok()) << subscribed;
+  ASSERT_TRUE(subscribed.ok()) << subscribed.status();
 
   const Sums sums = PushFromFourClients(cluster.config(), kSeed);
   subscriber.Await(sums.dense);
