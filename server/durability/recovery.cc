@@ -82,8 +82,8 @@ class RecoveryRun {
     bool replays = false;  // In this pass over the logs.
     uint64_t lineage = 0;  // The greatest that was found.
     MarkedVersion newest;  // In the logs, of its history.
-    std::optional<uint64_t>
-        base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: it is another ps's, or named.
+    // The start of this ps that wrote its checkpoint; 0: the checkpoint is another ps's, or named.
+    std::optional<uint64_t> base_generation;
   };
 
   absl::Status LoadCheckpoints();

@@ -25,12 +25,6 @@ BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t sh
 void BroadcastCopy::OnAnchor(ShardId shard) {
   MutexLock lock(&mu_);
   BeginAnchor(shard);
-  // Versions are of the owner's term: those of a new one may be lower.
-  for (Table& table : tables_) {
-    for (BlockIndex b = 0; b < table.blocks.size(); ++b) {
-      if (ShardOfBlock(table.handle.id, b, shards()) == shard) table.blocks[b].version = 0;
-    }
-  }
 }
 
 void BroadcastCopy::OnBlock(const BlockUpdate& update) {
@@ -44,7 +38,8 @@ void BroadcastCopy::OnBlock(const BlockUpdate& update) {
       return;
     }
     Block& block = table.blocks[update.block];
-    if (update.version < block.version) return;
+    // Versions are of the owner's term: those of an anchor may be lower.
+    if (update.version < block.version && !IsAnchoring(update.shard)) return;
     update.values.CopyTo(table.values.data() + uint64_t{update.block} * layout.block_elements);
     block = {update.version, NewStamp()};
     return;

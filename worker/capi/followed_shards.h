@@ -29,10 +29,11 @@ class FollowedShards {
   // The number of a change, greater than those before.
   uint64_t NewStamp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ++stamp_; }
   uint64_t stamp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stamp_; }
-  uint32_t shards() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return static_cast<uint32_t>(versions_.size()); }
   // An anchor begins, which replaces what has come of the shard: the version that it ends with may be lower than the
   // last.
   void BeginAnchor(ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether it is not complete.
+  bool IsAnchoring(ShardId shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return anchoring_[shard]; }
   // The shard's change is complete. `news`: it has brought something, for which Wait is to return.
   void NoteShard(ShardId shard, Version version, bool news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // UNAVAILABLE until all wanted shards have come.

@@ -28,7 +28,6 @@ void RowCopy::OnAnchor(ShardId shard) {
   if (shard >= shards_.size()) return;
   BeginAnchor(shard);
   ++shards_[shard].anchor;
-  shards_[shard].anchoring = true;
 }
 
 void RowCopy::OnRows(const RowsOfShard& update) {
@@ -55,11 +54,10 @@ void RowCopy::OnShard(ShardId shard, Version version) {
   MutexLock lock(&mu_);
   if (shard >= shards_.size()) return;
   ShardState& state = shards_[shard];
-  if (state.anchoring) {
+  if (IsAnchoring(shard)) {
     for (const uint32_t row : state.rows) {
       if (rows_[row].anchor != state.anchor) Remove(row);
     }
-    state.anchoring = false;
   }
   NoteShard(shard, version, state.news);
   state.news = false;

@@ -44,7 +44,6 @@ class RowCopy final : public FollowedShards {
   struct ShardState {
     std::vector<uint32_t> rows;  // Of it: indices of rows_.
     uint64_t anchor = 0;         // Number of the last that began.
-    bool anchoring = false;      // It is not complete.
     bool news = false;           // A row has changed since the last change was complete.
   };
 

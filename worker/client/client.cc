@@ -140,13 +140,13 @@ class ClientImpl final : public Client {
   static std::string PeerOf(const ShardMap& map, uint32_t server) {
     return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
-  // The address of a ps by the shard map.
   // A subscription's part at one ps.
   struct Subscribed {
     SubscriptionId id = 0;
     uint32_t server = 0;
     std::unique_ptr<Subscription> stream;
   };
+  // The address of a ps by the shard map.
   struct Place {
     std::string address;
     std::string local_socket;

@@ -63,8 +63,8 @@ TEST_F(GoneBackTest, ANoteIsNoLeftoverOfACheckpointAndGoesWithIt) {
   FakePs other(7, 8, kFewShards, SpecsWith("sgd {}"));
   ASSERT_TRUE(NoteGoneBack(dir_, {"named"}, 7, {{2, 5}}).ok());
   other.OpenWriter(dir_);  // It wrote nothing else of this checkpoint.
-  // Regression: a kill while it wrote the note anew, or a part of the checkpoint that it could not write, took the
-  // note.
+  // Regression: the note was removed with what a kill had left of writing it, and with a part that could not be
+  // written.
   WriteWhole(absl::StrCat(dir_, "/named/ps-7.gone-back.tmp"), "half");
   const auto writer = other.OpenWriter(dir_);
   CheckpointWriter::Source source = other.source();

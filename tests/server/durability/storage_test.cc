@@ -195,18 +195,18 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
 
 // Regression: a start from a named checkpoint took the log of the periodic one before for superfluous.
 TEST_P(StorageLifeTest, TheLogOfThePeriodicCheckpointBeforeStaysWhereAStartWasFromANamedOneThatIsDeleted) {
-  const auto killed_after = [this](const Ps& ps, Sequence sequence, const std::string& checkpoint) {
-    if (checkpoint.empty()) PushMany(ps, sequence, sequence);
+  const auto write_push_and_kill = [this](const Ps& ps, const std::string& checkpoint, Sequence sequence) {
     EXPECT_TRUE(ps.storage->Checkpoint(checkpoint).ok());
-    PushMany(ps, checkpoint.empty() ? sequence + 1 : sequence, checkpoint.empty() ? sequence + 1 : sequence);
+    PushMany(ps, sequence, sequence);
     config_ = Killed();
   };
   {
     const Ps first = StartWell(config_);
     EnsureTables(first);
-    killed_after(first, 1, "");
+    PushMany(first, 1, 1);
+    write_push_and_kill(first, "", 2);
   }
-  killed_after(StartWell(config_), 3, "named");
+  write_push_and_kill(StartWell(config_), "named", 3);
   const Ps third = StartWell(config_);
   ASSERT_TRUE(third.storage->Checkpoint("").ok());
   PushMany(third, 4, 4);

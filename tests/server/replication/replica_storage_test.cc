@@ -318,7 +318,7 @@ TEST_F(ReplicaStorageTest, AFollowersNewLifeInTheMapCostsNoStateWhereNothingHasH
   ExpectSame(&a(), &b());
 }
 
-// Regression: it took all states anew, though the next owner's first update follows on what it has.
+// Regression: the former owner of a shard got the whole shard from the next one, whose updates follow on what it has.
 TEST_F(ReplicaStorageTest, AnOwnerThatHasHandedItsShardsOverFollowsFromWhereItIs) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));

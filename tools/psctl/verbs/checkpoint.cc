@@ -70,16 +70,15 @@ absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string&
 }
 
 absl::Status JudgeCheckpoint(const std::string& name, const std::vector<CheckpointPart>& parts) {
-  size_t failed = 0;
   std::vector<uint32_t> written, had;
   for (const CheckpointPart& part : parts) {
     if (part.written.ok()) written.push_back(part.server);
-    if (!part.written.ok()) ++failed;
     if (absl::IsAlreadyExists(part.written.status())) had.push_back(part.server);
   }
-  if (failed == 0) return absl::OkStatus();
+  if (written.size() == parts.size()) return absl::OkStatus();
   const std::string incomplete =
-      absl::StrCat("checkpoint `", name, "` is not complete: ", failed, " of ", parts.size(), " servers failed");
+      absl::StrCat("checkpoint `", name, "` is not complete: ", parts.size() - written.size(), " of ", parts.size(),
+                   " servers failed");
   if (had.empty() || written.empty()) return absl::UnavailableError(incomplete);
   return absl::AlreadyExistsError(absl::StrCat(
       incomplete, ". Ps ", absl::StrJoin(had, ", "), " had it from before, and what ps ", absl::StrJoin(written, ", "),
