@@ -91,6 +91,12 @@ bool ClockCalls::Answer(Call* call, const MemberTable& members, const LowestCloc
       return true;
     }
   }
+  if (asker != 0 && call->request().clock() == 0 && !call->request().has_own_clock()) {
+    if (absl::Status known = CheckNewestKnown(members, asker); !known.ok()) {
+      call->set_end(std::move(known));
+      return true;
+    }
+  }
   const bool holds = asker == clocks.holder;
   call->response()->set_lowest(holds ? clocks.lowest_of_others : clocks.lowest);
   call->response()->set_newest(asker == clocks.newest_holder ? clocks.newest_of_others : clocks.newest);

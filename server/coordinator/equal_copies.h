@@ -3,10 +3,10 @@
 //
 // A copy is equal from when the life of its server ends while the shard is in sync: then it has everything that was
 // acknowledged. Or its server was the owner, and the follower that was in sync, or had an equal copy, has taken its
-// place; or its server was the other one of two followers in sync then. It is equal until the owner may acknowledge
-// something without it: until a present life of the owner is told so, by a map or the answer to a report. An owner
-// whose life has ended can be told nothing, and acknowledges nothing, also where its process lives on behind a cut
-// network: its report is refused, and its lease is over by its own clock.
+// place, also as planned; or its server was the other one of two followers in sync then. It is equal until the owner
+// may acknowledge something without it: until a present life of the owner is told so, by a map or the answer to a
+// report. An owner whose life has ended can be told nothing, and acknowledges nothing, also where its process lives on
+// behind a cut network: its report is refused, and its lease is over by its own clock.
 //
 // So it is with what a coordinator has saved: that of an owner whose life had ended. What is told to one that lives
 // needs not to be saved, because of its shards nothing is: another life of the coordinator takes no copy for equal.

@@ -94,8 +94,11 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   absl::erase_if(finished_, [this](const auto& worker) { return !Lives(worker.first); });
   finished_[request.incarnation()] = request.finished();
   if (!request.finished()) broken_off_ = false;
+  const bool was_complete = Complete();
   if (follows) TakeProgress(request);
   if (follows && HasSteps()) NoteSteps(request);
+  // That a step is done is not saved; but of the last one nobody would say so again.
+  if (HasSteps() && !was_complete && Complete()) ++changes_;
   const bool may_take = request.wants_range() && !request.finished() && request.held_size() < kRangesHeldMax;
   if (const v1::RangeLease* const lease = may_take ? Choose(request) : nullptr; lease != nullptr) {
     *response.mutable_lease() = *lease;

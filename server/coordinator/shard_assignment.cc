@@ -335,6 +335,8 @@ std::vector<ShardId> ShardAssignment::HandOver() {
     if (!given_up_[shard]) continue;
     const uint32_t former = owners_[shard];
     Promote(shard);
+    // It follows from where it is, so that it can take the shard back if the new owner ends before it is told.
+    if (equal_.HolderOf(shard) == 0 && followers_.Follows(former, shard)) equal_.Note(shard, former);
     moved[{former, owners_[shard]}].push_back(shard);
     all.push_back(shard);
   }

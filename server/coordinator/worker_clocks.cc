@@ -56,6 +56,15 @@ LowestClocks LowestClocksOf(const MemberTable& members, bool training) {
   return clocks;
 }
 
+absl::Status CheckNewestKnown(const MemberTable& members, Incarnation asker) {
+  for (const MemberPlace& worker : members.workers()) {
+    if (worker.incarnation == asker || !worker.silent || !members.Alive(worker)) continue;
+    return absl::UnavailableError(absl::StrCat("where to begin is not known yet: ", members.Describe(worker), " was ",
+                                               members.LastHeard(worker)));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock, bool training) {
   std::vector<std::string> lines;
   size_t more = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/types.h"
 #include "server/coordinator/member_table.h"
 
@@ -31,6 +32,10 @@ struct LowestClocks {
 // How far the live workers that still take steps have come. While a place for a worker has never been held, that is
 // nowhere. With `training`, of those only that have begun to train.
 LowestClocks LowestClocksOf(const MemberTable& members, bool training = false);
+
+// UNAVAILABLE if `asker`, which asks how far the others have come in order to begin there, is to ask again: what
+// another live worker has reached is not known before it is heard of.
+absl::Status CheckNewestKnown(const MemberTable& members, Incarnation asker);
 
 // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a last
 // line counts those beyond 16.

@@ -52,6 +52,7 @@ class Cluster {
   void End();
 
   bool Runs(uint32_t server) const { return machines_[server].ps != nullptr; }
+  bool FetchesRoute(uint32_t server) const { return Runs(server) && machines_[server].ps->fetches_route(); }
   const ProcessRef& process(uint32_t server) const { return machines_[server].process; }
   // Ends a ps's process; with `machine`, what its disk does not have is lost too.
   void Kill(uint32_t server, bool machine);
@@ -96,6 +97,9 @@ class Cluster {
   void Judge();
 
   const Shape& shape() const { return shape_; }
+  // Whether the coordinator that leads, if there is one, is with this ps; and that coordinator, or null.
+  bool MayLead(uint32_t server) const { return server == (shape_.elected ? ballot_.leader : 0); }
+  const Coordinator* coordinator() const;
   std::vector<std::unique_ptr<Client>>& clients() { return clients_; }
   const Directory& directory() const { return directory_; }
   // Answers to clients that were no acknowledgement.
@@ -130,7 +134,6 @@ class Cluster {
   // Calls `act` with the coordinator on its process, if one leads.
   void WithCoordinator(std::function<void(Coordinator*)> act);
   absl::StatusOr<std::string> CallCoordinator(Method method, std::string request, int64_t timeout_ms);
-  const Coordinator* coordinator() const;
   void JudgeRows(uint32_t server, const ShardMap& map);
   void CompareCopies(const ShardMap& map);
   // Whether a client has the incarnation now.

@@ -245,10 +245,12 @@ absl::Status Ps::FetchRoute() {
   v1::RouteRequest request;
   request.set_role(v1::ROLE_SERVER);
   request.set_incarnation(former_incarnation_);
-  LODESTONE_ASSIGN_OR_RETURN(const std::string answer,
-                             directory_->coordinator(Method::kRoute, request.SerializeAsString(), CallMs()));
+  fetches_route_ = true;
+  const auto answer = directory_->coordinator(Method::kRoute, request.SerializeAsString(), CallMs());
+  fetches_route_ = false;
+  LODESTONE_RETURN_IF_ERROR(answer.status());
   v1::RouteResponse route;
-  LODESTONE_CHECK(route.ParseFromString(answer));
+  LODESTONE_CHECK(route.ParseFromString(*answer));
   LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, ShardMap::FromProto(route));
   if (map.epoch() <= epoch_ && !joined_again_) return absl::OkStatus();
   const bool first = epoch_ == 0;

@@ -58,6 +58,8 @@ class Ps {
   bool has_begun() const { return serves_; }
   // Not any more once it leaves.
   bool serves() const { return serves_ && !leaving_; }
+  // The coordinator is asked for the map, or answers.
+  bool fetches_route() const { return fetches_route_; }
   // Why it could not begin; OK: it has, or is about to.
   const absl::Status& failure() const { return failure_; }
   server::Store* store() { return &store_; }
@@ -105,7 +107,7 @@ class Ps {
   int64_t lease_ms_ = 0, lease_ends_ms_ = 0, lease_known_ms_ = 0;
   uint64_t epoch_ = 0, told_epoch_ = 0;
   bool joined_again_ = false, displaced_ = false;
-  bool ask_route_ = false, ask_heartbeat_ = false;
+  bool ask_route_ = false, ask_heartbeat_ = false, fetches_route_ = false;
   bool wants_copies_ = false;
   uint64_t workers_ended_to_ = 0, reports_ = 0;
   Mutex report_mu_;

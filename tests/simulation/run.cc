@@ -19,6 +19,8 @@ namespace {
 // In simulated time: how long a cluster that is left alone may take to heal, and must be well then.
 constexpr int64_t kHealMsMax = 90'000;
 constexpr int64_t kWellMs = 3'000;
+// How long a move to a follower is waited for.
+constexpr int64_t kHandOverMsMax = 2'000;
 
 // Does things to a cluster.
 class Faults {
@@ -191,18 +193,24 @@ class Faults {
     const bool with_disk = disks_may_be_lost_ && shape.replicas > 1 && (server != 0 || shape.elected) &&
                            !cluster_.IsOut(server) && kernel_.Chance(0.3);
     if (!shape.syncs || with_disk) {
-      if (shape.replicas == 1 || !cluster_.IsWell()) return;
+      if (shape.replicas == 1) return;
+      if (!cluster_.IsWell() && kernel_.Chance(0.7)) return;
       // One loss at a time: a lease that ends at the same time, because heartbeats are late, is another one.
       Heal();
       kernel_.Sleep(1000 * kernel_.Between(shape.lease_ms, 2 * shape.lease_ms));
+      if (!cluster_.IsWell() && !Await(&Cluster::IsWell)) return ledger_.Fail("does not heal, to lose a machine");
       ended_ = false;
-      if (!cluster_.IsWell()) return;
     }
+    const bool hands_over = !shape.syncs && !with_disk && kernel_.Chance(0.7);
+    // What a coordinator on its machine knows would be gone too.
+    if (hands_over && cluster_.MayLead(server)) server = (server + 1) % shape.servers;
+    const HandOver handed_over = hands_over ? AwaitHandOverTo(server) : HandOver::kNone;
+    if (handed_over == HandOver::kMayKnow) return;  // Its copy may be the only one.
     cluster_.Kill(server, true);
     if (with_disk) cluster_.LoseDisk(server);
     if (shape.syncs && !with_disk) return StartLater(server);
     // Of three copies two may go down together.
-    if (shape.replicas == 3 && !with_disk && kernel_.Chance(0.5)) {
+    if (shape.replicas == 3 && !with_disk && handed_over == HandOver::kNone && kernel_.Chance(0.5)) {
       const uint32_t other = (server + 1 + kernel_.Draw(shape.servers - 1)) % shape.servers;
       if (cluster_.Runs(other)) cluster_.Kill(other, true);
     }
@@ -211,6 +219,31 @@ class Faults {
     Heal();
     ended_ = false;
     if (!Await(&Cluster::IsWell)) ledger_.Fail("after the loss of a machine there are not all copies again");
+  }
+  enum class HandOver { kNone, kUntold, kMayKnow };
+  // Has a shard that `server` follows move to it, if nothing else moves, and waits for the moment at which it is the
+  // owner and was not told yet: its former owner has all that was acknowledged.
+  HandOver AwaitHandOverTo(uint32_t server) {
+    if (!cluster_.IsQuiet() || cluster_.MayLead(server)) return HandOver::kNone;
+    const std::vector<uint32_t>& followers = cluster_.coordinator()->membership().shards().followers();
+    const auto followed = std::find(followers.begin(), followers.end(), server + 1);
+    if (followed == followers.end()) return HandOver::kNone;
+    const auto shard = static_cast<ShardId>(followed - followers.begin());
+    v1::MoveRequest request;
+    request.add_shards(shard);
+    request.set_server(server);
+    cluster_.PlanMoves(request);
+    const int64_t until_ms = kernel_.NowMs() + kHandOverMsMax;
+    for (; kernel_.NowMs() < until_ms; kernel_.Sleep(100)) {
+      if (cluster_.coordinator() == nullptr) return HandOver::kMayKnow;
+      if (cluster_.coordinator()->membership().shards().owners()[shard] == server) break;
+    }
+    if (kernel_.NowMs() >= until_ms) return cluster_.IsWell() ? HandOver::kNone : HandOver::kMayKnow;
+    // A question of the owner's that is under way counts as told.
+    const bool told = cluster_.coordinator()->membership().shards().equal().HolderOf(shard) == 0;
+    if (told || cluster_.FetchesRoute(server)) return HandOver::kMayKnow;
+    kernel_.Trace(absl::StrCat("ps ", server, " owns shard ", shard, " and was not told yet"));
+    return HandOver::kUntold;
   }
   // Everybody runs, and all reach each other.
   void Heal() {

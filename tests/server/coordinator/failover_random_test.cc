@@ -94,6 +94,7 @@ class Cluster {
       for (uint32_t server = 0; server < servers_; ++server) {
         if (!processes_[server].running) StartProcess(server);
       }
+      StartHoldersOfLost();
       SyncAll();
       if (MayRestart()) RestartCoordinator();
     }
@@ -111,10 +112,7 @@ class Cluster {
       }
       for (uint32_t server = 0; server < servers_; ++server) Beat(server);
     }
-    // One that has lost its lease and joined again has no equal copy before it is started again.
-    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
-      if (members_->shards().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
-    }
+    StartHoldersOfLost();
     SyncAll();
     EXPECT_TRUE(members_->shards().Route().ok());
     const bool drains = servers_ > replicas_;
@@ -171,6 +169,13 @@ class Cluster {
     options.lease_ms = kLeaseMs;
     options.time = &time_;
     return options;
+  }
+
+  // One that has lost its lease and joined again has no equal copy before it is started again.
+  void StartHoldersOfLost() {
+    for (ShardId shard = 0; shard < kRandomShards; ++shard) {
+      if (members_->shards().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
+    }
   }
 
   // False if the coordinator is another one now.
@@ -384,8 +389,7 @@ class Cluster {
     report->set_term(process.map->TermOf(shard));
     report->set_follower(follower);
     report->set_gives_up(gives_up);
-    // Not one that gives a shard up: the follower's machine may have gone down meanwhile, unnoticed (tests/simulation).
-    const bool late = lossy_ && gives_up == 0 && Draw(6) == 0;
+    const bool late = lossy_ && Draw(6) == 0;
     if (late) delayed_.push_back(request);
     if (late || (lossy_ && Draw(10) == 0)) return std::nullopt;
     const auto told = Deliver(request);
@@ -452,6 +456,11 @@ class Cluster {
       const auto is_whole = [&](uint32_t other) { return disks_[other].whole && HasAll(other, shard); };
       if (others.empty() || !std::all_of(others.begin(), others.end(), is_whole)) return;
     }
+    // Nor was it just letting a follower go, by a report that is still under way: nobody can tell whether it came to
+    // know that it may go on alone.
+    std::erase_if(delayed_, [life = processes_[server].life](const v1::ReportSyncRequest& request) {
+      return request.incarnation() == life && request.reports(0).gives_up() == 0;
+    });
     processes_[server].running = false;
     Disk& disk = disks_[server];
     disk.whole = false;

@@ -736,6 +736,23 @@ TEST_F(RestoredMembershipTest, WhatAWorkerHasReachedIsUnknownUntilItIsHeardOf) {
   EXPECT_TRUE(Reached(w0, 100)) << "worker 1 did not come back within its lease";
 }
 
+// It would begin at clock 0 otherwise, behind what others take for the lowest clock there is.
+TEST_F(RestoredMembershipTest, AWorkerBeginsWhereTheOthersAreOnceTheyAreHeardOf) {
+  const Incarnation w0 = Join(Worker(1, "alpha:1"));
+  const Incarnation w1 = Join(Worker(2, "beta:2"));
+  Progress(w0, 9000);
+  EXPECT_TRUE(CheckNewestKnown(members_.members(), w1).ok());
+  Restart();
+  Progress(w1, 0, v1::PHASE_LOADING);
+  EXPECT_TRUE(CheckNewestKnown(next_->members(), w0).ok()) << "the other one is there";
+  const absl::Status unknown = CheckNewestKnown(next_->members(), w1);
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(unknown.message(), HasSubstr("worker 0 (alpha:1) was not heard of since the coordinator was started"));
+  Progress(w0, 9001);
+  EXPECT_TRUE(CheckNewestKnown(next_->members(), w1).ok());
+  EXPECT_EQ(LowestClocksOf(next_->members(), /*training=*/true).newest, 9001);
+}
+
 TEST_F(RestoredMembershipTest, WhoLeftBeforeIsNotWaitedForAndWhoNeverCameIs) {
   const Incarnation w0 = Join(Worker(1));
   EXPECT_TRUE(Beat(Join(Worker(2)), true).ok());

@@ -146,6 +146,44 @@ TEST_F(ReplicatedMovesTest, WhenTheNewOwnerDiesBeforeItIsGivenTheShardTheOwnerKe
   EXPECT_TRUE(members_->shards().Route().ok());
 }
 
+// It gave the shard up with everything that was acknowledged, and the new owner acknowledges nothing before it is told.
+TEST_F(ReplicatedMovesTest, TheFormerOwnerTakesTheShardBackWhenTheNewOneDiesBeforeItIsTold) {
+  const uint32_t follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, follower).ok());
+  ASSERT_TRUE(GiveUp(0));
+  ASSERT_EQ(Owners()[0], follower);
+  EXPECT_EQ(members_->shards().equal().HolderOf(0), 1);
+  LetExpire(follower);
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_FALSE(members_->shards().IsUnserved(0));
+}
+
+// The new owner's machine went down with the end of its log, which the former one has.
+TEST_F(ReplicatedMovesTest, TheFormerOwnerTakesTheShardBackWhenTheNewOneComesBackWithoutTheEndOfItsLog) {
+  const uint32_t follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, follower).ok());
+  ASSERT_TRUE(GiveUp(0));
+  v1::JoinRequest request = RequestOf(follower);
+  request.mutable_data()->set_whole(false);
+  ASSERT_TRUE(members_->Join(request).ok());
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_FALSE(members_->shards().IsUnserved(0));
+}
+
+TEST_F(ReplicatedMovesTest, ANewOwnerThatWasToldMayHaveAcknowledgedMoreThanTheFormerOne) {
+  const uint32_t follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, follower).ok());
+  ASSERT_TRUE(GiveUp(0));
+  v1::RouteRequest asks;
+  asks.set_role(v1::ROLE_SERVER);
+  asks.set_incarnation(lives_[follower]);
+  ASSERT_TRUE(members_->Route(asks).ok());
+  EXPECT_EQ(members_->shards().equal().HolderOf(0), 0);
+  LetExpire(follower);
+  EXPECT_EQ(Owners()[0], follower);
+  EXPECT_TRUE(members_->shards().IsUnserved(0));
+}
+
 TEST_F(ReplicatedMovesTest, AMoveThatIsGivenUpLeavesTheFollowerWhereItWas) {
   const uint32_t follower = Followers()[0];
   ASSERT_TRUE(Move({0}, Third(0)).ok());

@@ -260,6 +260,31 @@ TEST_F(StepLeasesTest, NoLeaseIsSaved) {
   EXPECT_EQ(members_->changes(), changes);
 }
 
+// Once it was taken for broken off: workers had no step any more to say that the last one had ended.
+TEST_F(StepLeasesTest, ThatAllStepsAreDoneIsKnownToACoordinatorThatIsStartedAgainBeforeTheEvaluation) {
+  plan_ = StepPlan(/*steps=*/1);
+  Holder a = Joined();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Ask(&a), i);
+  const uint64_t changes = members_->changes();
+  for (int i = 0; i < 3; ++i) Done(&a);
+  EXPECT_EQ(members_->changes(), changes);
+  EXPECT_TRUE(Done(&a).complete());
+  EXPECT_GT(members_->changes(), changes) << "it is saved before the answer goes out";
+  const v1::CoordinatorState state = members_->SaveState();
+  members_.emplace(Options());
+  ASSERT_TRUE(members_->Restore(state).ok());
+  v1::LeaseRangesRequest request = RequestOf(a);
+  request.set_wants_range(false);
+  request.set_finished(true);
+  const v1::LeaseRangesResponse response = Send(request);
+  EXPECT_TRUE(response.complete());
+  EXPECT_TRUE(response.evaluate());
+  EXPECT_EQ(response.steps(), 1u);
+  request.set_evaluated(true);
+  EXPECT_TRUE(Send(request).over());
+  EXPECT_TRUE(State().over());
+}
+
 TEST_F(StepLeasesTest, APlanWithoutWholeStepsIsRefused) {
   plan_.set_batches(11);
   Holder a = Joined();
