@@ -87,6 +87,8 @@ class MemberTable {
 
   // Tells a ps of the workers that have ended since the answer that had `from` as its workers_ended_to.
   void FillEnded(uint64_t from, v1::HeartbeatResponse* response) const;
+  // The number of the last one that has ended.
+  uint64_t ended_to() const { return ended_to_; }
 
   // Calls `on_expired` with each process whose lease has ended since the last call.
   void Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired);

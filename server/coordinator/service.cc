@@ -25,6 +25,15 @@ constexpr int64_t kStallsPerLease = 2;
 constexpr char kJoinMethod[] = "/lodestone.v1.Coordinator/Join";
 constexpr char kHeartbeatMethod[] = "/lodestone.v1.Coordinator/Heartbeat";
 
+// Leaves the ends after the number `ended_to` for a later answer: another life of the coordinator would take those
+// ranges for open, and the ps would refuse what is pushed of them.
+void TellEndedTo(uint64_t ended_to, v1::HeartbeatResponse* response) {
+  if (response->workers_ended_to() <= ended_to) return;
+  const uint64_t later = std::min<uint64_t>(response->workers_ended_to() - ended_to, response->workers_ended_size());
+  response->mutable_workers_ended()->Truncate(response->workers_ended_size() - static_cast<int>(later));
+  response->set_workers_ended_to(response->workers_ended_to() - later);
+}
+
 }  // namespace
 
 CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads, Access* access)
@@ -114,7 +123,7 @@ void CoordinatorService::PauseTraining(const v1::PauseTrainingRequest& request,
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   MutexLock lock(&mu_);
-  StateSaver::Version saved{membership_.changes(), membership_.shards().changes(), 0};
+  StateSaver::Version saved{membership_.changes(), membership_.shards().changes(), 0, membership_.members().ended_to()};
   LODESTONE_RETURN_IF_ERROR(membership_.Restore(state));
   saved.epoch = membership_.shards().mapped() ? state.epoch() : 0;
   saver_.SetSaved(saved);
@@ -142,7 +151,9 @@ std::optional<StateSaver::Snapshot> CoordinatorService::ChangedSince(uint64_t ch
   MutexLock lock(&mu_);
   if (membership_.changes() == changes) return std::nullopt;
   const ShardAssignment& shards = membership_.shards();
-  return StateSaver::Snapshot{{membership_.changes(), shards.changes(), shards.epoch()}, membership_.SaveState()};
+  return StateSaver::Snapshot{
+      {membership_.changes(), shards.changes(), shards.epoch(), membership_.members().ended_to()},
+      membership_.SaveState()};
 }
 
 v1::CoordinatorState CoordinatorService::State() const {
@@ -210,6 +221,7 @@ void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context,
     if (beat.ok()) {
       *response = *beat;
       response->set_route_epoch(saver_.EpochToTell(beat->route_epoch()));
+      TellEndedTo(saver_.EndedToTell(beat->workers_ended_to()), response);
       answered = clock_calls_.TakeAnswered(membership_.members());
     }
     if (status.ok() && request.leaving()) {

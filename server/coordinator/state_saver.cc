@@ -51,6 +51,11 @@ uint64_t StateSaver::EpochToTell(uint64_t current) const {
   return options_.save == nullptr ? current : saved_.epoch;
 }
 
+uint64_t StateSaver::EndedToTell(uint64_t current) const {
+  MutexLock lock(&mu_);
+  return options_.save == nullptr ? current : saved_.ended_to;
+}
+
 bool StateSaver::Hold(grpc::ServerUnaryReactor* call, absl::Status* status) {
   return Hold([this, call](const absl::Status& saved) { options_.finish(call, saved); }, status);
 }

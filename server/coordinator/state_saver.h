@@ -32,6 +32,7 @@ class StateSaver {
     uint64_t changes = 0;        // Membership::changes.
     uint64_t route_changes = 0;  // ShardAssignment::changes.
     uint64_t epoch = 0;          // ShardAssignment::epoch.
+    uint64_t ended_to = 0;       // MemberTable::ended_to.
   };
   struct Snapshot {
     Version version;
@@ -62,6 +63,8 @@ class StateSaver {
   bool IsRouteSaved(uint64_t route_changes) const;
   // The map's epoch in the saved state, `current` if nothing is ever saved.
   uint64_t EpochToTell(uint64_t current) const;
+  // The same of the number of the last worker, or range, that has ended.
+  uint64_t EndedToTell(uint64_t current) const;
 
   // Takes the call, to end it once everything is saved. False: nothing will be saved any more, and the caller ends it
   // with `status`, which may have become an error.

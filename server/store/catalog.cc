@@ -167,6 +167,9 @@ class StepsHeld {
   Table* const table_;
 };
 
+// By how much a shard's rows may be fewer than those of others.
+constexpr uint64_t kUnevenShare = 4;
+
 // A dense table of fewer elements is made by one thread, which takes a millisecond.
 constexpr uint64_t kElementsPerThread = 1 << 18;
 
@@ -177,7 +180,7 @@ std::shared_ptr<const TableMap> Catalog::tables() const {
   return tables_;
 }
 
-absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec& spec) {
+absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec& spec, absl::Status* logged) {
   auto table = Table::Create(spec, options_.cluster_seed, shards_->size());
   if (!table.ok()) return table.status();
   auto entry = std::make_shared<TableEntry>();
@@ -191,7 +194,8 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
     for (const ShardId shard : shards_->adopted()) bytes += DenseTable::BytesNeeded(*entry->table, shard);
     LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), bytes));
   }
-  LODESTONE_RETURN_IF_ERROR(AddToShards(entry.get()));
+  *logged = Log(entry->table->spec());
+  AddToShards(entry.get());
   entry->table->counters().AddBytes(bytes);
   return entry;
 }
@@ -209,9 +213,7 @@ absl::Status Catalog::Log(const v1::TableSpec& spec) {
   return log_->AppendToAll(record);
 }
 
-absl::Status Catalog::AddToShards(TableEntry* entry) {
-  // Before the first update that needs it, in each log and for each follower.
-  LODESTONE_RETURN_IF_ERROR(Log(entry->table->spec()));
+void Catalog::AddToShards(TableEntry* entry) {
   const std::vector<ShardId> shards = shards_->adopted();
   std::vector<std::unique_ptr<DenseTable>> parts = MakeParts(entry->table.get(), shards);
   const uint64_t now_ms = options_.time->NowMs();
@@ -224,7 +226,6 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
     });
   }
   added.Wait();
-  return absl::OkStatus();
 }
 
 std::vector<std::unique_ptr<DenseTable>> Catalog::MakeParts(Table* table, std::span<const ShardId> shards) const {
@@ -340,12 +341,14 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   if (origin != Origin::kAcceptedBefore) {
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
     LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
+    LODESTONE_RETURN_IF_ERROR(log_->log_health());
   }
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
   const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
-  LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec));
+  absl::Status logged;
+  LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec, &logged));
   auto extended = std::make_shared<TableMap>(*map);
   extended->emplace(entry->table->id(), entry);
   {
@@ -353,6 +356,8 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     tables_ = std::move(extended);
   }
   CountRevisions();
+  // What could not be written yet stays in the logs' queues, and is with the followers: the table is there.
+  LODESTONE_RETURN_IF_ERROR(logged);
   return entry;
 }
 
@@ -394,9 +399,14 @@ absl::Status Catalog::AddShard(ShardId shard) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   MemoryReservation room(&budget_);
+  const uint64_t whole = shards_->whole().size();
+  const uint64_t lacking = shards_->adopted().size() - whole + 1;
   for (const auto& [id, entry] : *map) {
-    if (!entry->table->is_dense()) continue;
-    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), DenseTable::BytesNeeded(*entry->table, shard)));
+    // A shard has about as many rows as any other, and those that came before it and are not whole are still to grow.
+    const uint64_t rows_bytes = whole == 0 ? 0 : entry->table->counters().bytes.load() / whole * lacking;
+    const uint64_t bytes = entry->table->is_dense() ? DenseTable::BytesNeeded(*entry->table, shard)
+                                                    : rows_bytes - rows_bytes / kUnevenShare;
+    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), bytes));
   }
   shards_->Make(shard);
   const uint64_t now_ms = options_.time->NowMs();

@@ -113,7 +113,8 @@ class Catalog {
  private:
   enum class Origin { kWorker, kObserver, kAcceptedBefore };
   absl::StatusOr<std::shared_ptr<const TableEntry>> FindOrCreate(const v1::TableSpec& spec, Origin origin);
-  absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
+  // Logs and makes a table. `logged`: whether it is in all logs; one that is not yet is there all the same.
+  absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec, absl::Status* logged);
   // The settings of `spec`, which the table does not have, become its own: first those of the owned shards. `at_rest`:
   // what waits for the end of a step may be applied as it is, where steps end.
   absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest);
@@ -125,8 +126,8 @@ class Catalog {
   // meanwhile supersedes the log, and a follower that begins gets what it lacks from there.
   absl::Status Log(const v1::TableSpec& spec);
   void SetLogged(std::optional<v1::TableSpec> spec);
-  // Logs the table, and makes its parts on the adopted shards.
-  absl::Status AddToShards(TableEntry* entry);
+  // Makes the table's parts on the adopted shards. It is logged before the first update that needs it.
+  void AddToShards(TableEntry* entry);
   // The parts of a dense table, beside `shards`; nulls if it is none.
   std::vector<std::unique_ptr<DenseTable>> MakeParts(Table* table, std::span<const ShardId> shards) const;
 

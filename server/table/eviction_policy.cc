@@ -15,13 +15,24 @@ constexpr uint64_t kEvictionStream = 0x6576696374ull;
 constexpr size_t kEvictedShare = 16;       // A full table evicts this part of the rows that it compares.
 constexpr size_t kRowsComparedMax = 4096;  // At once.
 constexpr uint32_t kRowsPerDraw = 8;
-constexpr size_t kSweepsMax = 60;  // In which a sweep comes round.
+constexpr size_t kSweepsMax = 60;         // In which a sweep comes round.
+constexpr uint64_t kCandidatesShare = 4;  // Of a table's memory_max_bytes, this part at most is for candidates.
+constexpr uint64_t kBytesPerCandidate = 2 * (sizeof(std::pair<Key, uint32_t>) + 1);
+constexpr uint64_t kCandidatesLeast = 1024;
 constexpr uint64_t kSweepPeriodMs = 1000;
 
 size_t RowsMax(const Table& table, const TableSettings& settings) {
   const uint64_t rows_max = settings.spec.embedding().eviction().rows_max();
   if (rows_max == 0) return SIZE_MAX;
   return rows_max / table.shards() + (rows_max % table.shards() != 0);
+}
+
+// Keys of a shard that may wait to be admitted: by the settings alone, so that a replay forgets the same ones.
+size_t CandidatesMax(const Table& table, const TableSettings& settings) {
+  const uint64_t bytes_max = settings.spec.memory_max_bytes();
+  if (bytes_max == 0) return limits::kAdmissionCandidatesMax;
+  return std::clamp<uint64_t>(bytes_max / kCandidatesShare / table.shards() / kBytesPerCandidate, kCandidatesLeast,
+                              limits::kAdmissionCandidatesMax);
 }
 
 }  // namespace
@@ -34,6 +45,7 @@ EvictionPolicy::EvictionPolicy(const Table* table, const TableSettings* settings
       made_ms_(made_ms),
       settings_(settings),
       rows_max_(RowsMax(*table, *settings)),
+      candidates_max_(CandidatesMax(*table, *settings)),
       restored_(!usage.empty()),
       usage_(std::move(usage)),
       candidates_(std::move(candidates)) {
@@ -49,6 +61,7 @@ EvictionPolicy::EvictionPolicy(const Table* table, const TableSettings* settings
 void EvictionPolicy::SetSettings(const TableSettings* settings) {
   settings_ = settings;
   rows_max_ = RowsMax(*table_, *settings);
+  candidates_max_ = CandidatesMax(*table_, *settings);
 }
 
 uint64_t EvictionPolicy::TtlTicks() const {
@@ -82,7 +95,7 @@ bool EvictionPolicy::Admit(Key key, Version version) {
   const uint32_t count_min = admission.count_min();
   if (count_min <= 1 && admission.probability() >= 1) return true;
   if (count_min > 1) {
-    if (candidates_.size() >= limits::kAdmissionCandidatesMax) ForgetSomeCandidates();
+    if (candidates_.size() >= candidates_max_) ForgetSomeCandidates();
     uint32_t& seen = candidates_[key];
     if (++seen < count_min) return false;
   }

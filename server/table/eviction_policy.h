@@ -112,6 +112,7 @@ class EvictionPolicy {
 
   const TableSettings* settings_;
   size_t rows_max_;
+  size_t candidates_max_;
 
   size_t sweep_page_ = 0;       // That the next ExpiredKeys begins with.
   uint64_t sweeps_ = 0;         // Begun; tables begin with different numbers, so that small ones take turns.

@@ -29,7 +29,9 @@
 namespace lodestone::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr uint32_t kWorkers = 4;
 
@@ -374,6 +376,54 @@ TEST_F(CoordinatorServiceTest, ManyJoinsShareASave) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(disk_.attempts(), 2);
   EXPECT_EQ(disk_.state().places_size(), static_cast<int>(kWorkers));
+}
+
+// Another life of the coordinator would take the range for open, and the ps would refuse what is pushed of it.
+TEST_F(CoordinatorServiceTest, APsHearsThatARangeHasEndedOnceThatIsSaved) {
+  Start(&steady_, 3'600'000, disk_.save());
+  v1::JoinResponse ps;
+  ASSERT_TRUE(Join(Server("localhost:7000"), &ps).ok());
+  v1::LeaseRangesRequest request;
+  request.set_incarnation(JoinWorker());
+  request.mutable_plan()->set_description("two batches");
+  request.mutable_plan()->set_batches(2);
+  request.mutable_plan()->set_epoch_batches(2);
+  request.mutable_plan()->set_range_batches(2);
+  request.set_wants_range(true);
+  const auto lease = [this](const v1::LeaseRangesRequest& asked) {
+    grpc::ClientContext context;
+    v1::LeaseRangesResponse response;
+    const grpc::Status status = stub_->LeaseRanges(&context, asked, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  };
+  const Incarnation range = lease(request).lease().incarnation();
+  ASSERT_NE(range, 0u);
+  uint64_t from = 0;
+  const auto told = [&] {
+    grpc::ClientContext context;
+    v1::HeartbeatRequest beat;
+    beat.set_incarnation(ps.incarnation());
+    beat.set_workers_ended_from(from);
+    v1::HeartbeatResponse response;
+    const grpc::Status status = stub_->Heartbeat(&context, beat, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    from = response.workers_ended_to();
+    return std::vector<Incarnation>(response.workers_ended().begin(), response.workers_ended().end());
+  };
+  EXPECT_THAT(told(), IsEmpty());
+  disk_.SetStalled(true);
+  const int attempts = disk_.attempts();
+  request.set_wants_range(false);
+  request.add_held()->set_incarnation(range);
+  request.mutable_held(0)->set_done(2);
+  std::thread done([&] { lease(request); });
+  disk_.AwaitAttempts(attempts + 1);
+  EXPECT_THAT(told(), IsEmpty());
+  disk_.SetStalled(false);
+  done.join();
+  EXPECT_THAT(told(), ElementsAre(range));
+  EXPECT_THAT(told(), IsEmpty());
 }
 
 TEST_F(CoordinatorServiceTest, ShutdownSavesWhatIsWaitedForAndRefusesMore) {

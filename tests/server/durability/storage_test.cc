@@ -1,5 +1,7 @@
 #include "server/durability/storage.h"
 
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -156,6 +158,37 @@ TEST_P(StorageLifeTest, OtherSettingsOfATableAreTheSameAfterAKillFromTheLogAndFr
   const Ps again = StartWell(kills.back());
   PushMany(again, 36, 40);
   EXPECT_EQ(Content(again), Content(ps));
+}
+
+// It was in the log and not in use; another shape of that name, which was in use then, kept the ps from starting again.
+TEST_P(StorageLifeTest, ATableThatIsMadeWhileTheLogCannotBeWrittenIsTheOneThatThereIs) {
+  std::atomic<bool> full = false;
+  FileCalls calls = FileCalls::System();
+  calls.writev = [&full, really = calls.writev](int fd, const iovec* pieces, int count) {
+    return full ? (errno = ENOSPC, -1) : really(fd, pieces, count);
+  };
+  Ps ps = Start(config_, calls);
+  ASSERT_TRUE(ps.status.ok()) << ps.status;
+  EnsureTables(ps);
+  // By one without a session, which would be logged first.
+  const auto ensure = [&](const std::string& table, uint32_t dim) {
+    v1::EnsureTablesRequest request;
+    *request.add_tables() = AddingRows(table, dim);
+    return ps.store->EnsureTables(request).status();
+  };
+  full = true;
+  EXPECT_EQ(ensure("late", 2).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ensure("later", 2).code(), absl::StatusCode::kUnavailable);
+  full = false;
+  EXPECT_TRUE(ensure("late", 2).ok()) << "it is there";
+  EXPECT_EQ(ensure("late", 3).code(), absl::StatusCode::kAlreadyExists);
+  absl::Status pushed = Push(ps, 1, 1).status();
+  while (absl::IsUnavailable(pushed)) pushed = Push(ps, 1, 1).status();  // Until the log is written again.
+  ASSERT_TRUE(pushed.ok()) << pushed;
+  ps = StartWell(Killed());
+  ASSERT_TRUE(ps.store->tables().SpecOf("late").has_value());
+  EXPECT_EQ(ps.store->tables().SpecOf("late")->embedding().dim(), 2u);
+  EXPECT_FALSE(ps.store->tables().SpecOf("later").has_value()) << "what is refused at once is not logged";
 }
 
 TEST_P(StorageLifeTest, ALogGoesOnFromACheckpointAndOldSegmentsGoAway) {

@@ -171,6 +171,37 @@ TEST_F(FollowingTest, RecordsOfShardsThatAreNotHereAreSkipped) {
   EXPECT_FALSE(*applied);
 }
 
+// Its state was taken row by row, whatever there was room for.
+TEST_F(FollowingTest, AShardOfRowsIsFollowedOnlyWhereThereIsRoomForAsMuchAsOthersHave) {
+  for (const uint64_t share : {1, 4}) {  // Of the limit, that the rows of the first shard take.
+    Store::Options options;
+    options.shards = 2;
+    options.time = &time_;
+    Store store(options);
+    store.shards().Adopt({kShard});
+    v1::TableSpec spec = AddingRows("rows", 64);
+    constexpr uint64_t kRows = 1000;
+    spec.set_memory_max_bytes(share * kRows * 64 * sizeof(float) * 3 / 2);
+    ASSERT_TRUE(store.tables().Ensure(spec).ok());
+    RequestBuilder<v1::PushRequest> push(2);
+    std::vector<std::pair<Key, float>> rows;
+    for (Key key = 0; rows.size() < kRows; ++key) {
+      if (ShardOfKey(key, 2) == kShard) rows.emplace_back(key, 1.0f);
+    }
+    push.AddRows(TableIdOf("rows"), 64, rows, true);
+    v1::LogRecord record;
+    record.set_shard(kShard);
+    record.set_version(1);
+    record.mutable_push()->set_worker(kWorker);
+    record.mutable_push()->set_sequence(1);
+    *record.mutable_push()->mutable_parts() = push.header.parts();
+    ASSERT_TRUE(store.replayer().Replay(record, push.payload().bytes()).ok());
+    const absl::Status followed = store.replayer().Follow(1 - kShard);
+    EXPECT_EQ(followed.code(), share == 1 ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kOk) << followed;
+    EXPECT_EQ(store.shards().RoleOf(1 - kShard), share == 1 ? ShardRole::kNone : ShardRole::kFollowing);
+  }
+}
+
 TEST_F(FollowingTest, AFollowerAppliesAlsoWhenItsOwnFollowersAreBehind) {
   // Two ps that follow each other, and both refuse what the other one sends, would be behind for ever.
   store_->log().SetReplicas(&sink_);

@@ -165,6 +165,22 @@ TEST_F(PushAdmissionTest, ATableThatSaysSoTurnsNewKeysAwayAndCountsThem) {
   EXPECT_EQ(PullRows(table, kDim, {0, 99}), (std::vector<float>{2, 2}));
 }
 
+// Once they took all of it, and no key got a row any more.
+TEST_F(PushAdmissionTest, KeysThatAreSeenOnceLeaveTheTablesMemoryToTheRows) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", kDim);
+  spec.mutable_embedding()->mutable_admission()->set_count_min(2);
+  spec.set_memory_max_bytes(8 << 20);
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId table = tables->tables(0).id();
+  for (Key first = 0; first < 400'000; first += 4'000) ASSERT_TRUE(PushKeys(table, first, 4'000).ok()) << first;
+  EXPECT_LT(TableStatusOf().bytes(), 4u << 20);
+  const uint64_t rows = TableStatusOf().rows();
+  for (int times = 0; times < 2; ++times) ASSERT_TRUE(PushKeys(table, 1'000'000, 50).ok());
+  EXPECT_EQ(TableStatusOf().rows(), rows + 50);
+}
+
 TEST_F(PushAdmissionTest, AReplayTurnsAwayTheSameKeysThoughItHasRoom) {
   RecordingSink sink;
   Store::Options options;
