@@ -5,7 +5,8 @@
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
 // for room first. The answer of a unary call, which has no turn to wait for, is refused where there is none.
 //
-// Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class.
+// Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class. Those to whom a
+// callback makes room go on after it, not within it.
 #pragma once
 
 #include <atomic>

@@ -62,6 +62,22 @@ TEST_F(CallMemoryTest, AnAnswerHasRoomBesideOthersOrAlone) {
   EXPECT_EQ(memory_.bytes(), 100u);
 }
 
+// Regression: each was let go on from within the one before, until the stack was full.
+TEST_F(CallMemoryTest, ManyWhoGiveAtOnceWhatTheyHaveWaitedForGoOn) {
+  constexpr int kWaiting = 200'000;
+  int had = 0;
+  ASSERT_TRUE(Ask(100, 0));
+  for (int i = 0; i < kWaiting; ++i) {
+    ASSERT_FALSE(memory_.Ask(60, [&] {
+      ++had;
+      memory_.Give(60);
+    }));
+  }
+  memory_.Give(100);
+  EXPECT_EQ(had, kWaiting);
+  EXPECT_EQ(memory_.bytes(), 0u);
+}
+
 TEST_F(CallMemoryTest, TheStatusSaysWhoWaits) {
   Ask(100, 1);
   Ask(1, 2);
