@@ -12,16 +12,18 @@ thread_local const CallMemory* settling = nullptr;
 
 }  // namespace
 
-bool CallMemory::Ask(uint64_t bytes, std::function<void()> go_on) {
-  if (waiting_.load() == 0) {
-    const uint64_t before = bytes_.fetch_add(bytes);
-    if (before == 0 || before + bytes <= bytes_max_) return true;
-    bytes_.fetch_sub(bytes);
-  }
+bool CallMemory::Ask(uint64_t bytes) {
+  if (waiting_.load() > 0) return false;
+  const uint64_t before = bytes_.fetch_add(bytes);
+  if (before == 0 || before + bytes <= bytes_max_) return true;
+  bytes_.fetch_sub(bytes);
+  return false;
+}
+
+void CallMemory::Await(uint64_t bytes, std::function<void()> go_on) {
   MutexLock lock(&mu_);
   waiters_.push_back({bytes, time_->NowMs(), std::move(go_on)});
   waiting_.store(waiters_.size());
-  return false;
 }
 
 absl::Status CallMemory::TakeAnswer(uint64_t bytes, uint64_t held) {

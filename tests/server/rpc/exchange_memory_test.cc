@@ -19,6 +19,9 @@ namespace {
 
 class ExchangeMemoryTest : public ExchangeTest {
  protected:
+  // Keys whose rows, pulled twice, take more than half of the memory.
+  static constexpr size_t kKeys = 8000;
+
   // The executors, busy until Release.
   class BusyExecutors {
    public:
@@ -33,6 +36,18 @@ class ExchangeMemoryTest : public ExchangeTest {
    private:
     std::vector<std::unique_ptr<BusyExecutor>> busy_;
   };
+
+  // A message of two pulls, each of the rows of kKeys keys.
+  v1::ExchangeRequest TwoPulls() {
+    std::vector<Key> keys(kKeys);
+    std::iota(keys.begin(), keys.end(), Key{1});
+    v1::ExchangeRequest request;
+    for (int i = 0; i < 2; ++i) AddListed(keys, std::nullopt, 0, v1::KeyList::IN_PARTS, &request);
+    return request;
+  }
+  void AwaitHeld(uint64_t bytes) const {
+    while (memory_.bytes() != bytes) std::this_thread::yield();
+  }
 };
 
 TEST_F(ExchangeMemoryTest, StreamsShareTheMemoryForCallsAndEachHasItsTurn) {
@@ -102,6 +117,71 @@ TEST_F(ExchangeMemoryTest, PullsThatNobodyReadsWaitForTheMemory) {
   EXPECT_EQ(answers, written);
   EXPECT_TRUE(stream->Finish().ok());
   while (memory_.bytes() > 0) std::this_thread::yield();
+}
+
+// Regression: a stream that waited for its turn and went on without it stayed in the line, once for each message.
+TEST_F(ExchangeMemoryTest, AStreamWaitsInOnePlaceHoweverManyMessagesItIsReadWithout) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  memory_.Await(1, [] {});
+  memory_.Settle();
+  for (Sequence sequence = 1; sequence <= 1000; ++sequence) {
+    v1::ExchangeRequest push;
+    AddPush(sequence, 1.0f, &push);
+    ASSERT_EQ(Ask(push).at(1).code(), 0u);
+    ASSERT_LE(memory_.waiting(), 2u);
+  }
+  memory_.Give(memory_.bytes_max());
+  AwaitHeld(1);
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+// Regression: whether a pull's answer is the only one of its stream was asked once, when the pull came.
+TEST_F(ExchangeMemoryTest, APullThatWaitsIsRunOnceItsStreamHasNoOtherAnswer) {
+  memory_.Take(memory_.bytes_max());  // By others, who do not read.
+  const v1::ExchangeRequest request = TwoPulls();
+  std::vector<std::thread> clients;
+  for (int s = 0; s < 3; ++s) {
+    clients.emplace_back([&] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+      const auto stream = stub_->Exchange(&context);
+      EXPECT_TRUE(stream->Write(request));
+      stream->WritesDone();
+      int answers = 0;
+      for (v1::ExchangeResponse response; stream->Read(&response);) {
+        for (const v1::Answer& answer : response.answers()) EXPECT_TRUE(answer.has_pull()) << answer.error();
+        answers += response.answers_size();
+      }
+      EXPECT_EQ(answers, 2);
+      EXPECT_TRUE(stream->Finish().ok());
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  AwaitHeld(memory_.bytes_max());
+}
+
+// Regression: it waited for room, with the keys that it had brought.
+TEST_F(ExchangeMemoryTest, APullThatWaitsEndsWithItsStream) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  ASSERT_TRUE(stream_->Write(TwoPulls()));
+  const uint64_t request_bytes = 2 * kKeys * sizeof(Key), answer_bytes = kKeys * kDim * sizeof(float);
+  AwaitHeld(memory_.bytes_max() + request_bytes + answer_bytes);  // The first one's.
+  context_->TryCancel();
+  AwaitHeld(memory_.bytes_max() + request_bytes / 2 + answer_bytes);
+  busy.Release();
+  AwaitHeld(memory_.bytes_max());
+}
+
+// Regression: what the last message had taken was kept free for the next.
+TEST_F(ExchangeMemoryTest, AStreamThatIsSilentHoldsNothing) {
+  std::vector<Key> keys(5000);
+  std::iota(keys.begin(), keys.end(), Key{1});
+  v1::ExchangeRequest push;
+  AddListed(keys, 1.0f, 1, v1::KeyList::IN_PARTS, &push);
+  ASSERT_GT(push.ByteSizeLong(), 100'000u);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  AwaitHeld(0);
 }
 
 }  // namespace
