@@ -248,13 +248,7 @@ void ExchangeStream::RunCall(ReceivedCall received) {
     case v1::Call::kPull:
       return RunPull(route, std::move(*call.mutable_pull()), *std::move(received.payload));
     case v1::Call::kPushPull:
-      RunPushPull(
-          services_.store, std::move(*call.mutable_push_pull()), *std::move(received.payload),
-          AnswerWith(route, [](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
-            out->mutable_push_pull()->Swap(&result->header);
-            values->swap(result->payload);
-          }));
-      return;
+      return RunPushPull(route, std::move(*call.mutable_push_pull()), *std::move(received.payload));
     case v1::Call::kEnsureTables:
       if (caller_ != nullptr && !caller_->MayChangeTables(call.ensure_tables())) {
         call.mutable_ensure_tables()->set_keep_settings(true);
@@ -299,6 +293,20 @@ void ExchangeStream::RunPull(const AnswerRoute& route, v1::PullRequest request, 
       values->swap(result->payload);
     };
     self->services_.store->pulls().Read(call, self->AnswerWith(route, fill, bytes));
+  });
+}
+
+void ExchangeStream::RunPushPull(const AnswerRoute& route, v1::PushPullRequest request, RequestPayload payload) {
+  auto checked = CheckPushPull(services_.store, std::move(request), std::move(payload));
+  if (!checked.ok()) return AnswerError(route, checked.status());
+  const size_t bytes = PushPullAnswerBytes(**checked);
+  RunWithRoom(bytes, [self = shared_from_this(), route, call = *std::move(checked), bytes](const absl::Status& room) {
+    if (!room.ok()) return self->AnswerError(route, room);
+    const auto fill = [](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+      out->mutable_push_pull()->Swap(&result->header);
+      values->swap(result->payload);
+    };
+    server::RunPushPull(self->services_.store, call, self->AnswerWith(route, fill, bytes));
   });
 }
 

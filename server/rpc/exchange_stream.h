@@ -73,6 +73,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void RunSubscribe(const AnswerRoute& route, const v1::SubscribeRequest& request);
 
   void RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload);
+  void RunPushPull(const AnswerRoute& route, v1::PushPullRequest request, RequestPayload payload);
   // Calls `run`, as StreamBudget::Run, once there is room for `bytes` of an answer.
   template <typename Run>
   void RunWithRoom(size_t bytes, Run run);

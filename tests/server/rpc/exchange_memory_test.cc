@@ -45,6 +45,23 @@ class ExchangeMemoryTest : public ExchangeTest {
     for (int i = 0; i < 2; ++i) AddListed(keys, std::nullopt, 0, v1::KeyList::IN_PARTS, &request);
     return request;
   }
+  // A push of a row with a pull of the dense table.
+  void AddPushPull(Sequence sequence, v1::ExchangeRequest* request) {
+    auto push = NewPush(sequence);
+    push.AddRows(rows(), kDim, {{7, 1.0f}}, true);
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    RequestBuilder<v1::PushPullRequest> both(kShards);
+    *both.header.mutable_push() = push.header;
+    *both.header.mutable_pull() = pull.header;
+    both.bytes() = push.bytes();
+    Add(both, request, &v1::Call::mutable_push_pull);
+  }
+  uint64_t pushes() const {
+    v1::StatusResponse status;
+    store_->FillStatus(&status);
+    return status.server().pushes();
+  }
   void AwaitHeld(uint64_t bytes) const {
     while (memory_.bytes() != bytes) std::this_thread::yield();
   }
@@ -182,6 +199,41 @@ TEST_F(ExchangeMemoryTest, AStreamThatIsSilentHoldsNothing) {
   ASSERT_GT(push.ByteSizeLong(), 100'000u);
   EXPECT_EQ(Ask(push).at(1).code(), 0u);
   AwaitHeld(0);
+}
+
+// Regression: only pulls without a push waited.
+TEST_F(ExchangeMemoryTest, PushesWithPullsWaitForRoomForTheirAnswers) {
+  constexpr int kCalls = 300;
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= kCalls; ++sequence) AddPushPull(sequence, &request);
+  ASSERT_TRUE(stream_->Write(request));
+  AwaitHeld(memory_.bytes_max() + request.payload().size() + kElements * sizeof(float));  // The first one's.
+  busy.Release();
+  int answers = 0;
+  for (v1::ExchangeResponse response; answers < kCalls && stream_->Read(&response);) {
+    for (const v1::Answer& answer : response.answers()) EXPECT_TRUE(answer.has_push_pull()) << answer.error();
+    answers += response.answers_size();
+  }
+  EXPECT_EQ(answers, kCalls);
+  EXPECT_EQ(pushes(), kCalls);
+  AwaitHeld(memory_.bytes_max());
+}
+
+TEST_F(ExchangeMemoryTest, APushWhosePullHasNoRoomIsNotApplied) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= 2; ++sequence) AddPushPull(sequence, &request);
+  ASSERT_TRUE(stream_->Write(request));
+  const uint64_t request_bytes = request.payload().size(), answer_bytes = kElements * sizeof(float);
+  AwaitHeld(memory_.bytes_max() + request_bytes + answer_bytes);  // The first one's.
+  context_->TryCancel();
+  AwaitHeld(memory_.bytes_max() + request_bytes / 2 + answer_bytes);
+  busy.Release();
+  AwaitHeld(memory_.bytes_max());
+  EXPECT_EQ(pushes(), 1u);
 }
 
 }  // namespace
