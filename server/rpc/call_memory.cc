@@ -5,17 +5,25 @@
 #include "absl/strings/str_cat.h"
 
 namespace lodestone::server {
+namespace {
 
-bool CallMemory::Ask(uint64_t bytes, std::function<void()> go_on) {
-  if (waiting_.load() == 0) {
-    const uint64_t before = bytes_.fetch_add(bytes);
-    if (before == 0 || before + bytes <= bytes_max_) return true;
-    bytes_.fetch_sub(bytes);
-  }
+// The memory whose waiters this thread lets go on.
+thread_local const CallMemory* settling = nullptr;
+
+}  // namespace
+
+bool CallMemory::Ask(uint64_t bytes) {
+  if (waiting_.load() > 0) return false;
+  const uint64_t before = bytes_.fetch_add(bytes);
+  if (before == 0 || before + bytes <= bytes_max_) return true;
+  bytes_.fetch_sub(bytes);
+  return false;
+}
+
+void CallMemory::Await(uint64_t bytes, std::function<void()> go_on) {
   MutexLock lock(&mu_);
   waiters_.push_back({bytes, time_->NowMs(), std::move(go_on)});
   waiting_.store(waiters_.size());
-  return false;
 }
 
 absl::Status CallMemory::TakeAnswer(uint64_t bytes, uint64_t held) {
@@ -40,12 +48,14 @@ void CallMemory::Give(uint64_t bytes) {
 }
 
 void CallMemory::Settle() {
+  if (settling == this) return;  // The caller is a callback: the loop that has called it looks again.
+  const CallMemory* const outer = std::exchange(settling, this);
   // A waiter is seen here, or its own Settle sees what was given.
   while (waiting_.load() > 0) {
     Waiter next;
     {
       MutexLock lock(&mu_);
-      if (waiters_.empty() || !Fits(waiters_.front().bytes)) return;
+      if (waiters_.empty() || !Fits(waiters_.front().bytes)) break;
       next = std::move(waiters_.front());
       waiters_.pop_front();
       waiting_.store(waiters_.size());
@@ -53,6 +63,7 @@ void CallMemory::Settle() {
     }
     next.go_on();
   }
+  settling = outer;
 }
 
 void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) const {

@@ -5,7 +5,8 @@
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
 // for room first. The answer of a unary call, which has no turn to wait for, is refused where there is none.
 //
-// Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class.
+// Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class. Those to whom
+// a callback makes room go on after it, not within it.
 #pragma once
 
 #include <atomic>
@@ -29,9 +30,10 @@ class CallMemory {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // True: `bytes` count from now on. False: there is no room, or others wait; `go_on` is called once they count.
-  // After false the caller calls Settle once it holds no lock.
-  bool Ask(uint64_t bytes, std::function<void()> go_on);
+  // True: `bytes` count from now on. False: there is no room, or others wait.
+  bool Ask(uint64_t bytes);
+  // `go_on` is called once `bytes` count, after those who wait. The caller calls Settle once it holds no lock.
+  void Await(uint64_t bytes, std::function<void()> go_on);
   // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
   // room beside what others hold; a call alone has room for any answer.
   absl::Status TakeAnswer(uint64_t bytes, uint64_t held);

@@ -13,6 +13,7 @@ ExchangeFlow::Actions ExchangeFlow::Next(bool hold, bool may_read, grpc::ByteBuf
     actions.write = writing_ = true;
     writing_bytes_ = outbox_.bytes();
     *message = outbox_.Pack(tags);
+    packed_ += tags->size();
     writing_bytes_ -= outbox_.bytes();
   }
   if (may_read && WantsRead()) {
@@ -47,6 +48,10 @@ void ExchangeFlow::OnWritten(bool ok, std::vector<uint64_t>* lost) {
   writing_ = false;
   writing_bytes_ = 0;
   broken_ |= !ok;
+  while (!deltas_.empty() && (broken_ || deltas_.front().frame < packed_)) {
+    delta_bytes_ -= deltas_.front().bytes;
+    deltas_.pop_front();
+  }
   if (!broken_) return;
   for (std::vector<uint64_t> tags; !outbox_.empty();) {
     outbox_.Pack(&tags);
@@ -76,8 +81,13 @@ void ExchangeFlow::EndSubscription() {
 }
 
 bool ExchangeFlow::AddDelta(Frame frame) {
-  if (!broken_) outbox_.Add(std::move(frame));
-  return !broken_;
+  if (broken_) return false;
+  const size_t before = outbox_.bytes();
+  const uint64_t number = packed_ + outbox_.size();
+  outbox_.Add(std::move(frame));
+  deltas_.push_back({number, outbox_.bytes() - before});
+  delta_bytes_ += deltas_.back().bytes;
+  return true;
 }
 
 void ExchangeFlow::End(const absl::Status& status) {

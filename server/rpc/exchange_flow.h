@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -38,7 +39,7 @@ class ExchangeFlow {
   // and they are counted as what broadcasts pin.
   size_t held_bytes() const { return call_bytes_ + answer_bytes(); }
   // Those of answers, also of those that are about to come.
-  size_t answer_bytes() const { return expected_bytes_ + (subscriptions_ > 0 ? 0 : unwritten_bytes()); }
+  size_t answer_bytes() const { return expected_bytes_ + unwritten_bytes() - delta_bytes_; }
 
   // gRPC has been told of a read. Returns the status to finish with, as Actions.
   std::optional<absl::Status> OnReadStarted();
@@ -71,6 +72,11 @@ class ExchangeFlow {
   bool ending() const { return read_closed_ || end_.has_value(); }
 
  private:
+  struct Delta {
+    uint64_t frame = 0;  // Its number, of all that the stream has had.
+    size_t bytes = 0;
+  };
+
   bool full() const;
   size_t unwritten_bytes() const { return writing_bytes_ + outbox_.bytes(); }
   bool idle() const;
@@ -91,6 +97,9 @@ class ExchangeFlow {
   size_t subscriptions_ = 0;
   size_t writing_bytes_ = 0;  // Of the write under way.
   Outbox outbox_{limits::kPackBytesTarget};
+  uint64_t packed_ = 0;       // Frames that have left the outbox.
+  std::deque<Delta> deltas_;  // Unwritten, in their order.
+  size_t delta_bytes_ = 0;    // Theirs.
 };
 
 }  // namespace lodestone::server

@@ -25,7 +25,7 @@ constexpr size_t kReadAfterCallsBytesMax = 48 << 10;
 // The stream whose message this thread runs. The answers that its calls get at once go out together.
 thread_local const ExchangeStream* running = nullptr;
 
-absl::Status Disconnected() { return absl::CancelledError("the subscriber has disconnected"); }
+absl::Status Disconnected() { return absl::CancelledError("the client has disconnected"); }
 
 }  // namespace
 
@@ -53,12 +53,13 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     stream_->mu_.Lock();
   }
   ~Step() ABSL_UNLOCK_FUNCTION() {
-    const bool may_read = stream_->MayRead();
+    const bool may_read = stream_->budget_.MayRead();
     const ExchangeFlow::Actions actions =
         stream_->flow_.Next(hold_, may_read, &stream_->outgoing_, &stream_->written_tags_);
+    const StreamBudget::Run alone = stream_->budget_.TakeAlone();
     CallMemory* const memory = stream_->services_.memory;
-    const size_t given = memory == nullptr ? 0 : stream_->Count();
-    const bool waits = stream_->waits_;
+    const size_t given = stream_->budget_.Count();
+    const bool asked = stream_->budget_.TakeAsked();
     if (actions.finish.has_value()) stream_->Finish(ToGrpc(*actions.finish));
     ExchangeStream* const stream = stream_;
     stream->mu_.Unlock();
@@ -69,9 +70,10 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     // From here on the stream may be gone.
     if (given > 0) {
       memory->Give(given);
-    } else if (waits) {
+    } else if (asked) {
       memory->Settle();
     }
+    if (alone != nullptr) alone(absl::OkStatus());
   }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -94,6 +96,11 @@ ExchangeStream::ExchangeStream(Services services, grpc::CallbackServerContext* c
 void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   Step step(this);
+  budget_.Start([weak = weak_from_this(), memory = services_.memory](StreamBudget::Turn turn, size_t bytes) {
+    const auto stream = weak.lock();
+    if (stream == nullptr) return memory->Give(bytes);
+    stream->OnTurn(turn, bytes);
+  });
   if (!end.ok()) flow_.End(end);
 }
 
@@ -103,45 +110,14 @@ void ExchangeStream::Read() {
   if (const auto finish = flow_.OnReadStarted(); finish.has_value()) Finish(ToGrpc(*finish));
 }
 
-bool ExchangeStream::MayRead() {
-  if (services_.memory == nullptr) return true;
-  if (!flow_.WantsRead()) return false;
-  const bool has_turn = std::exchange(may_read_, false);
-  if (has_turn || flow_.held_bytes() == 0) {
-    waits_ = false;
-    return true;
+void ExchangeStream::OnTurn(StreamBudget::Turn turn, size_t bytes) {
+  StreamBudget::Run run;
+  {
+    Step step(this);
+    if (messages_ > 0) step.Hold();
+    run = budget_.OnTurn(turn, bytes);
   }
-  if (waits_) return false;
-  const uint64_t turn = ++turn_;
-  const size_t bytes = message_bytes_;
-  const auto on_turn = [weak = weak_from_this(), memory = services_.memory, turn, bytes] {
-    const auto stream = weak.lock();
-    if (stream == nullptr) return memory->Give(bytes);
-    stream->OnTurn(turn, bytes);
-  };
-  waits_ = !services_.memory->Ask(bytes, on_turn);
-  if (waits_) return false;
-  read_bytes_ = bytes;
-  counted_bytes_ += bytes;
-  return true;
-}
-
-void ExchangeStream::OnTurn(uint64_t turn, size_t bytes) {
-  Step step(this);
-  if (messages_ > 0) step.Hold();
-  counted_bytes_ += bytes;
-  // It may have read meanwhile, because all that it held had gone: then nothing is left to wait for.
-  if (!waits_ || turn != turn_) return;
-  waits_ = false;
-  may_read_ = true;
-  read_bytes_ = bytes;
-}
-
-size_t ExchangeStream::Count() {
-  const uint64_t held = done_ ? 0 : flow_.held_bytes() + read_bytes_;
-  const uint64_t counted = std::exchange(counted_bytes_, held);
-  if (held > counted) services_.memory->Take(held - counted);
-  return held < counted ? counted - held : 0;
+  if (run != nullptr) run(absl::OkStatus());
 }
 
 void ExchangeStream::End(const absl::Status& status) {
@@ -165,7 +141,7 @@ void ExchangeStream::OnReadDone(bool ok) {
   if (!ok) {
     {
       Step step(this);
-      read_bytes_ = 0;
+      budget_.OnRead(0);
       flow_.OnRead();
       flow_.OnReadClosed();
     }
@@ -177,24 +153,30 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::OnWriteDone(bool ok) {
   std::vector<std::shared_ptr<Subscriber>> subscribers;
+  std::vector<StreamBudget::Run> waiting;
   {
     Step step(this);
     if (messages_ > 0) step.Hold();
     outgoing_.Clear();
     flow_.OnWritten(ok, &written_tags_);
+    if (!ok) waiting = budget_.Close();
     for (const uint64_t tag : written_tags_) {
       const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
       if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
     }
   }
+  for (const auto& run : waiting) run(Disconnected());
   for (const auto& subscriber : subscribers) subscriber->OnWritten(ok);
 }
 
 void ExchangeStream::OnCancel() {
+  std::vector<StreamBudget::Run> waiting;
   {
     Step step(this);
     flow_.OnReadClosed();
+    waiting = budget_.Close();
   }
+  for (const auto& run : waiting) run(Disconnected());
   CancelSubscriptions(Disconnected());
 }
 
@@ -203,8 +185,7 @@ void ExchangeStream::OnDone() {
   {
     MutexLock lock(&mu_);
     done_ = true;
-    waits_ = false;
-    if (services_.memory != nullptr) given = Count();
+    given = budget_.End();
   }
   if (given > 0) services_.memory->Give(given);
   self_.reset();
@@ -217,8 +198,7 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
     Step step(this);
     flow_.OnRead();
     if (reads_later && calls.ok()) flow_.Suspend();
-    read_bytes_ = 0;
-    message_bytes_ = message.Length();
+    budget_.OnRead(message.Length());
     if (!calls.ok()) {
       flow_.End(calls.status());
     } else {
@@ -237,6 +217,17 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
   --messages_;
 }
 
+template <typename Fill>
+auto ExchangeStream::AnswerWith(const AnswerRoute& route, Fill fill, size_t expected_bytes) {
+  return [self = shared_from_this(), route, fill, expected_bytes](auto result) {
+    if (!result.ok()) return self->AnswerError(route, result.status(), expected_bytes);
+    v1::Answer answer;
+    std::vector<grpc::Slice> values;
+    fill(&*result, &answer, &values);
+    self->Answer(route, std::move(answer), std::move(values), expected_bytes);
+  };
+}
+
 void ExchangeStream::RunCall(ReceivedCall received) {
   v1::Call& call = received.call;
   const AnswerRoute& route = received.route;
@@ -246,40 +237,25 @@ void ExchangeStream::RunCall(ReceivedCall received) {
       return AnswerError(route, status);
     }
   }
-  // A callback that sends the store's result; `fill` moves the result into the answer and its values.
-  const auto answer = [self = shared_from_this(), &route](auto fill) {
-    return [self, route, fill](auto result) {
-      if (!result.ok()) return self->AnswerError(route, result.status());
-      v1::Answer answer;
-      std::vector<grpc::Slice> values;
-      fill(&*result, &answer, &values);
-      self->Answer(route, std::move(answer), std::move(values));
-    };
-  };
   switch (call.request_case()) {
     case v1::Call::kPush:
-      services_.store->pushes().Push(std::move(*call.mutable_push()), *std::move(received.payload),
-                                     answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
-                                       out->mutable_push()->Swap(result);
-                                     }));
+      services_.store->pushes().Push(
+          std::move(*call.mutable_push()), *std::move(received.payload),
+          AnswerWith(route, [](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+            out->mutable_push()->Swap(result);
+          }));
       return;
     case v1::Call::kPull:
       return RunPull(route, std::move(*call.mutable_pull()), *std::move(received.payload));
     case v1::Call::kPushPull:
-      RunPushPull(services_.store, std::move(*call.mutable_push_pull()), *std::move(received.payload),
-                  answer([](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
-                    out->mutable_push_pull()->Swap(&result->header);
-                    values->swap(result->payload);
-                  }));
-      return;
+      return RunPushPull(route, std::move(*call.mutable_push_pull()), *std::move(received.payload));
     case v1::Call::kEnsureTables:
       if (caller_ != nullptr && !caller_->MayChangeTables(call.ensure_tables())) {
         call.mutable_ensure_tables()->set_keep_settings(true);
       }
       RunEnsureTables(services_.store, services_.incarnation, std::move(*call.mutable_ensure_tables()),
-                      answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
-                        out->mutable_ensure_tables()->Swap(result);
-                      }));
+                      AnswerWith(route, [](v1::EnsureTablesResponse* result, v1::Answer* out,
+                                           std::vector<grpc::Slice>*) { out->mutable_ensure_tables()->Swap(result); }));
       return;
     case v1::Call::kSubscribe:
       if (route.request_bytes() > 0) {
@@ -294,36 +270,44 @@ void ExchangeStream::RunCall(ReceivedCall received) {
                          "the call has no request that this ps knows; use a ps that is as new as the client"));
 }
 
-void ExchangeStream::RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload) {
-  PullPath& pulls = services_.store->pulls();
-  auto checked = pulls.Check(std::move(request), std::move(payload));
-  if (!checked.ok()) return AnswerError(route, checked.status());
-  const size_t bytes = PullPath::AnswerBytes(**checked);
-  const auto run = [self = shared_from_this(), route, call = *std::move(checked), bytes] {
-    self->Expect(bytes);
-    self->services_.store->pulls().Read(call, [self, route, bytes](absl::StatusOr<PullPath::Values> result) {
-      if (!result.ok()) return self->AnswerError(route, result.status(), bytes);
-      v1::Answer answer;
-      answer.mutable_pull()->Swap(&result->header);
-      self->Answer(route, std::move(answer), std::move(result->payload), bytes);
-    });
-  };
-  CallMemory* const memory = services_.memory;
-  bool alone = true;
+template <typename Run>
+void ExchangeStream::RunWithRoom(size_t bytes, Run run) {
+  bool has_room = false, waits = false;
   {
     MutexLock lock(&mu_);
-    alone = flow_.answer_bytes() == 0;
+    has_room = budget_.Admit(bytes);
+    waits = !has_room && budget_.Await(bytes, run);
   }
-  // One answer of each stream has room: what others do not read holds nobody up.
-  if (memory != nullptr && alone) memory->Take(bytes);
-  if (memory == nullptr || alone || memory->Ask(bytes, run)) return run();
-  memory->Settle();
+  if (waits) return services_.memory->Settle();
+  run(has_room ? absl::OkStatus() : Disconnected());
 }
 
-void ExchangeStream::Expect(size_t bytes) {
-  MutexLock lock(&mu_);
-  flow_.Expect(static_cast<int64_t>(bytes));
-  if (services_.memory != nullptr) counted_bytes_ += bytes;
+void ExchangeStream::RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload) {
+  auto checked = services_.store->pulls().Check(std::move(request), std::move(payload));
+  if (!checked.ok()) return AnswerError(route, checked.status());
+  const size_t bytes = PullPath::AnswerBytes(**checked);
+  RunWithRoom(bytes, [self = shared_from_this(), route, call = *std::move(checked), bytes](const absl::Status& room) {
+    if (!room.ok()) return self->AnswerError(route, room);
+    const auto fill = [](PullPath::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+      out->mutable_pull()->Swap(&result->header);
+      values->swap(result->payload);
+    };
+    self->services_.store->pulls().Read(call, self->AnswerWith(route, fill, bytes));
+  });
+}
+
+void ExchangeStream::RunPushPull(const AnswerRoute& route, v1::PushPullRequest request, RequestPayload payload) {
+  auto checked = CheckPushPull(services_.store, std::move(request), std::move(payload));
+  if (!checked.ok()) return AnswerError(route, checked.status());
+  const size_t bytes = PushPullAnswerBytes(**checked);
+  RunWithRoom(bytes, [self = shared_from_this(), route, call = *std::move(checked), bytes](const absl::Status& room) {
+    if (!room.ok()) return self->AnswerError(route, room);
+    const auto fill = [](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+      out->mutable_push_pull()->Swap(&result->header);
+      values->swap(result->payload);
+    };
+    server::RunPushPull(self->services_.store, call, self->AnswerWith(route, fill, bytes));
+  });
 }
 
 absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t request_bytes) {

@@ -24,6 +24,7 @@
 #include "server/rpc/call_memory.h"
 #include "server/rpc/call_reader.h"
 #include "server/rpc/exchange_flow.h"
+#include "server/rpc/stream_budget.h"
 
 namespace lodestone::server {
 
@@ -71,22 +72,23 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status CheckCall(const v1::Call& call, size_t request_bytes);
   void RunSubscribe(const AnswerRoute& route, const v1::SubscribeRequest& request);
 
-  // A pull waits until there is room for its answer.
   void RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload);
-  // There is room for `bytes` of answers, which are on their way from now on.
-  void Expect(size_t bytes);
+  void RunPushPull(const AnswerRoute& route, v1::PushPullRequest request, RequestPayload payload);
+  // Calls `run`, as StreamBudget::Run, once there is room for `bytes` of an answer.
+  template <typename Run>
+  void RunWithRoom(size_t bytes, Run run);
+  // A turn has come that the stream had to wait for; `bytes` count.
+  void OnTurn(StreamBudget::Turn turn, size_t bytes);
 
   // Starts the read that the flow has asked for. Without a write to start, the stream may be gone afterwards.
   void Read() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether there is room to read on, or the stream holds nothing. If not, the stream waits for its turn.
-  bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The stream has waited for its turn the `turn`-th time, and has it now; `bytes` count.
-  void OnTurn(uint64_t turn, size_t bytes);
-  // Makes what is counted in the ps's memory what the stream holds, and returns what is to be given back.
-  size_t Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // A callback that sends the store's result; `fill` moves the result into the answer and its values.
+  template <typename Fill>
+  auto AnswerWith(const AnswerRoute& route, Fill fill, size_t expected_bytes = 0);
 
   // Sends a call's result and its values, or its error.
-  // `expected_bytes`: of those that Expect was told of for this call.
+  // `expected_bytes`: those that RunWithRoom has found room for.
   void Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values, size_t expected_bytes = 0);
   void AnswerError(const AnswerRoute& route, const absl::Status& status, size_t expected_bytes = 0);
   // Sends a delta of the subscription `id`.
@@ -108,14 +110,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   Mutex mu_;
   ExchangeFlow flow_ ABSL_GUARDED_BY(mu_);
+  StreamBudget budget_ ABSL_GUARDED_BY(mu_){services_.memory, &flow_};
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run.
-  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // In Services::memory, with those of the read under way.
-  size_t read_bytes_ ABSL_GUARDED_BY(mu_) = 0;               // Of the read under way, for as long as it is.
-  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Of the last message: the next may be as long.
-  uint64_t turn_ ABSL_GUARDED_BY(mu_) = 0;                   // That the stream waits for, or has had.
-  bool waits_ ABSL_GUARDED_BY(mu_) = false;                  // For it.
-  bool may_read_ ABSL_GUARDED_BY(mu_) = false;               // It has it, and has not read yet.
   bool done_ ABSL_GUARDED_BY(mu_) = false;                   // gRPC does not use the stream any more.
   bool revoked_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.

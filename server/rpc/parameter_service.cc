@@ -207,14 +207,18 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
     call->Finish(hold_ms.status());
     return reactor;
   }
-  RunPushPull(
-      store_, std::move(header), std::move(payload),
-      [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
-        Finish(access, call, values.status(), hold_ms, [response, values] {
-          if (values.ok()) *response = BuildMessage(values->header, values->payload);
-        });
-      },
-      [&](size_t answer_bytes) { return AddAnswer(answer_bytes, call.get(), reactor); });
+  const auto done = [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
+    Finish(access, call, values.status(), hold_ms, [response, values] {
+      if (values.ok()) *response = BuildMessage(values->header, values->payload);
+    });
+  };
+  const auto run = [&]() -> absl::Status {
+    LODESTONE_ASSIGN_OR_RETURN(const auto checked, CheckPushPull(store_, std::move(header), std::move(payload)));
+    LODESTONE_RETURN_IF_ERROR(AddAnswer(PushPullAnswerBytes(*checked), call.get(), reactor));
+    RunPushPull(store_, checked, done);
+    return absl::OkStatus();
+  };
+  if (const absl::Status status = run(); !status.ok()) done(status);
   return reactor;
 }
 

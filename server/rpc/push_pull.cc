@@ -8,15 +8,16 @@
 #include "server/store/store.h"
 
 namespace lodestone::server {
-namespace {
 
-// A PushPull under way.
 struct PushPullCall {
   v1::PushPullRequest header;
   RequestPayload push_numbers;
   RequestPayload pull_numbers;
+  std::shared_ptr<PullPath::Call> pull;
   std::function<void(absl::StatusOr<PushPullValues>)> done;
 };
+
+namespace {
 
 absl::Status Split(const PushPath& pushes, RequestPayload numbers, PushPullCall* call) {
   if (!call->header.push().payload().empty() || !call->header.pull().payload().empty()) {
@@ -45,24 +46,24 @@ absl::Status Split(const PushPath& pushes, RequestPayload numbers, PushPullCall*
 
 }  // namespace
 
-void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done,
-                 const std::function<absl::Status(size_t)>& admit) {
+absl::StatusOr<std::shared_ptr<PushPullCall>> CheckPushPull(Store* store, v1::PushPullRequest header,
+                                                            RequestPayload numbers) {
   auto call = std::make_shared<PushPullCall>();
   call->header = std::move(header);
+  LODESTONE_RETURN_IF_ERROR(Split(store->pushes(), std::move(numbers), call.get()));
+  LODESTONE_ASSIGN_OR_RETURN(
+      call->pull, store->pulls().Check(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers)));
+  return call;
+}
+
+size_t PushPullAnswerBytes(const PushPullCall& call) { return PullPath::AnswerBytes(*call.pull); }
+
+void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
+                 std::function<void(absl::StatusOr<PushPullValues>)> done) {
   call->done = std::move(done);
-  if (absl::Status status = Split(store->pushes(), std::move(numbers), call.get()); !status.ok()) {
-    return call->done(std::move(status));
-  }
-  // A push that cannot be followed by its pull is not applied.
-  absl::StatusOr<std::shared_ptr<PullPath::Call>> checked =
-      store->pulls().Check(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers));
-  if (!checked.ok()) return call->done(checked.status());
-  if (admit) {
-    if (absl::Status room = admit(PullPath::AnswerBytes(**checked)); !room.ok()) return call->done(std::move(room));
-  }
-  const auto pull = [store, call, checked = *std::move(checked)](absl::StatusOr<v1::PushResponse> pushed) {
+  const auto pull = [store, call](absl::StatusOr<v1::PushResponse> pushed) {
     if (!pushed.ok()) return call->done(pushed.status());
+    const auto checked = std::move(call->pull);  // It keeps the callback, which keeps `call`.
     store->pulls().Read(checked, [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {
       if (!values.ok()) return call->done(values.status());
       PushPullValues result;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,12 +26,18 @@ struct PushPullValues {
   std::vector<grpc::Slice> payload;
 };
 
-// Pushes, then pulls; both are checked before either is done. The payload fields of `header`'s push and pull must be
-// empty: `numbers` has the payload of the push, followed by that of the pull. `admit` is asked about the bytes of the
-// pulled values before anything is done, and its error is the call's; null: there is room.
-void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done,
-                 const std::function<absl::Status(size_t)>& admit = nullptr);
+// A PushPull that has been checked as far as it can be before it pushes.
+struct PushPullCall;
+
+// Checks a PushPull, whose pull must be possible for its push to be applied. The payload fields of `header`'s push and
+// pull must be empty: `numbers` has the payload of the push, followed by that of the pull.
+absl::StatusOr<std::shared_ptr<PushPullCall>> CheckPushPull(Store* store, v1::PushPullRequest header,
+                                                            RequestPayload numbers);
+// Bytes of the values in its answer.
+size_t PushPullAnswerBytes(const PushPullCall& call);
+// Pushes, then pulls.
+void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
+                 std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on the ps of incarnation `server`. Does not block; `done` as Store's.
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,

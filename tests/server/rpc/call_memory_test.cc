@@ -19,9 +19,10 @@ class CallMemoryTest : public ::testing::Test {
  protected:
   // Asks, in the name of `who`.
   bool Ask(uint64_t bytes, int who) {
-    const bool room = memory_.Ask(bytes, [this, who] { turns_.push_back(who); });
-    if (!room) memory_.Settle();
-    return room;
+    if (memory_.Ask(bytes)) return true;
+    memory_.Await(bytes, [this, who] { turns_.push_back(who); });
+    memory_.Settle();
+    return false;
   }
 
   SteadyTime time_;
@@ -62,6 +63,22 @@ TEST_F(CallMemoryTest, AnAnswerHasRoomBesideOthersOrAlone) {
   EXPECT_EQ(memory_.bytes(), 100u);
 }
 
+// Regression: each was let go on from within the one before, until the stack was full.
+TEST_F(CallMemoryTest, ManyWhoGiveAtOnceWhatTheyHaveWaitedForGoOn) {
+  constexpr int kWaiting = 200'000;
+  int had = 0;
+  ASSERT_TRUE(memory_.Ask(100));
+  for (int i = 0; i < kWaiting; ++i) {
+    memory_.Await(60, [&] {
+      ++had;
+      memory_.Give(60);
+    });
+  }
+  memory_.Give(100);
+  EXPECT_EQ(had, kWaiting);
+  EXPECT_EQ(memory_.bytes(), 0u);
+}
+
 TEST_F(CallMemoryTest, TheStatusSaysWhoWaits) {
   Ask(100, 1);
   Ask(1, 2);
@@ -85,9 +102,10 @@ TEST_F(CallMemoryTest, NobodyIsForgottenThoughManyAskAndGiveAtOnce) {
           ++had;
           memory_.Give(60);
         };
-        if (memory_.Ask(60, use)) {
+        if (memory_.Ask(60)) {
           use();
         } else {
+          memory_.Await(60, use);
           memory_.Settle();
         }
       }

@@ -160,6 +160,31 @@ TEST_F(ExchangeFlowTest, ASubscriptionIsNoCallAndKeepsTheStreamOpenUntilItHasEnd
   EXPECT_EQ(Next().finish, absl::UnavailableError("first"));
 }
 
+// Regression: with a subscription nothing that was not written yet counted.
+TEST_F(ExchangeFlowTest, DeltasDoNotCountForTheMemoryButAnswersBesideThemDo) {
+  Next();
+  Receive(4);
+  flow_.AddAnswer(ItemOf(1, 500), 0);
+  const size_t one = flow_.answer_bytes();
+  EXPECT_GT(one, 500u);
+  flow_.BeginSubscription();
+  EXPECT_EQ(flow_.answer_bytes(), one);
+  EXPECT_TRUE(flow_.AddDelta(ItemOf(2, 3000)));
+  flow_.AddAnswer(ItemOf(3, 500), 0);
+  EXPECT_TRUE(Next().write);
+  EXPECT_TRUE(flow_.AddDelta(ItemOf(2, 4000)));
+  EXPECT_EQ(flow_.held_bytes(), 2 * one);
+  flow_.OnWritten(true, &tags_);
+  EXPECT_EQ(flow_.held_bytes(), 0u);
+  flow_.EndSubscription();
+  EXPECT_EQ(flow_.held_bytes(), 0u) << "the delta is still on its way";
+  flow_.AddAnswer(ItemOf(2, 500), 0);
+  EXPECT_EQ(flow_.held_bytes(), one);
+  EXPECT_TRUE(Next().write);
+  flow_.OnWritten(false, &tags_);
+  EXPECT_EQ(flow_.held_bytes(), 0u);
+}
+
 TEST_F(ExchangeFlowTest, ABrokenStreamLosesWhatWaitsAndNamesIt) {
   Next();
   Receive(2);

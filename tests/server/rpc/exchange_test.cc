@@ -1,205 +1,22 @@
 #include "server/rpc/exchange.h"
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <latch>
 #include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "common/base/limits.h"
-#include "common/base/status.h"
-#include "common/rpc/channel.h"
-#include "common/wire/key_list.h"
-#include "common/wire/message.h"
-#include "common/wire/ps_name.h"
-#include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
-#include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "server/rpc/broadcaster.h"
-#include "server/rpc/call_memory.h"
-#include "server/rpc/parameter_service.h"
-#include "server/store/store.h"
-#include "tests/server/rpc/exchange_tables.h"
-#include "tests/server/store/store_fixture.h"
+#include "tests/server/rpc/exchange_fixture.h"
 
 namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A server with a dense and an embedding table, and a client as any other language would generate it.
-class ExchangeTest : public StoreTest {
- protected:
-  using Stream = grpc::ClientReaderWriter<v1::ExchangeRequest, v1::ExchangeResponse>;
-
-  void SetUp() override {
-    Make();
-    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
-    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"),
-                                           nullptr, nullptr, &memory_);
-    service_ = std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation,
-                                                  nullptr, &memory_);
-    grpc::ServerBuilder builder;
-    ApplyServerSettings(&builder, 64 << 20);
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    stub_ = v1::ParameterServer::NewStub(MakeChannel("127.0.0.1:" + std::to_string(port), 64 << 20));
-
-    v1::ExchangeRequest request;
-    v1::EnsureTablesRequest* const ensure = request.add_calls()->mutable_ensure_tables();
-    ensure->set_worker_incarnation(kWorker);
-    *ensure->add_tables() = AddingDense("dense", kElements, kBlockElements);
-    *ensure->add_tables() = AddingRows("rows", kDim);
-    Open();
-    tables_ = Ask(request)[0].ensure_tables();
-    ASSERT_EQ(tables_.tables_size(), 2);
-    EXPECT_EQ(tables_.server_incarnation(), kServerIncarnation);
-  }
-
-  void TearDown() override {
-    broadcaster_->Shutdown();
-    exchange_->Drain();
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    stream_.reset();
-    context_.reset();
-    server_.reset();
-  }
-
-  // Opens a stream that means the ps called `meant`; empty: any.
-  void Open(const std::string& meant = "") {
-    stream_.reset();
-    context_ = std::make_unique<grpc::ClientContext>();
-    if (!meant.empty()) context_->AddMetadata(kMeantPsKey, meant);
-    context_->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
-    stream_ = stub_->Exchange(context_.get());
-  }
-
-  TableId dense() const { return tables_.tables(0).id(); }
-  TableId rows() const { return tables_.tables(1).id(); }
-
-  // Sends, and waits for as many answers as there are calls; by id.
-  std::map<uint64_t, v1::Answer> Ask(const v1::ExchangeRequest& request) {
-    EXPECT_TRUE(stream_->Write(request));
-    std::map<uint64_t, v1::Answer> answers;
-    payloads_.clear();
-    while (static_cast<int>(answers.size()) < request.calls_size()) {
-      v1::ExchangeResponse response;
-      if (!stream_->Read(&response)) {
-        ADD_FAILURE() << "the stream ended: " << stream_->Finish().error_message();
-        break;
-      }
-      Take(response, &answers);
-    }
-    return answers;
-  }
-
-  void Take(const v1::ExchangeResponse& response, std::map<uint64_t, v1::Answer>* answers) {
-    size_t at = 0;
-    for (const v1::Answer& answer : response.answers()) {
-      payloads_[answer.id()] = response.payload().substr(at, answer.payload_bytes());
-      at += answer.payload_bytes();
-      EXPECT_TRUE(answers->emplace(answer.id(), answer).second) << "two answers to call " << answer.id();
-    }
-    EXPECT_EQ(at, response.payload().size());
-  }
-
-  // Appends a call whose header and payload a builder made.
-  template <typename Builder, typename Header>
-  static void Add(const Builder& builder, v1::ExchangeRequest* request, Header* (v1::Call::*header)()) {
-    v1::Call* const call = request->add_calls();
-    call->set_id(request->calls_size());
-    *(call->*header)() = builder.header;
-    const Payload payload = builder.payload();
-    call->set_payload_bytes(payload.size());
-    std::string bytes(payload.size(), '\0');
-    payload.bytes().CopyTo(bytes.data());
-    request->mutable_payload()->append(bytes);
-  }
-  void AddPush(Sequence sequence, float value, v1::ExchangeRequest* request) {
-    auto push = NewPush(sequence);
-    push.AddDense(dense(), {kElements, kBlockElements}, value);
-    push.AddRows(rows(), kDim, {{7, value}, {8, value}}, true);
-    Add(push, request, &v1::Call::mutable_push);
-  }
-  void AddPull(v1::ExchangeRequest* request) {
-    RequestBuilder<v1::PullRequest> pull(kShards);
-    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
-    Add(pull, request, &v1::Call::mutable_pull);
-  }
-  // The keys in the order of a request's parts.
-  static std::vector<Key> KeysInOrder(std::vector<Key> keys) {
-    std::stable_sort(keys.begin(), keys.end(),
-                     [](Key a, Key b) { return ShardOfKey(a, kShards) < ShardOfKey(b, kShards); });
-    return keys;
-  }
-  // A push of `value` to the rows of `keys`, or (nullopt) a pull, with a list of its keys, which lie where `place`
-  // says.
-  void AddListed(const std::vector<Key>& keys, std::optional<float> value, Sequence sequence, v1::KeyList::Place place,
-                 v1::ExchangeRequest* request) {
-    std::vector<std::pair<Key, float>> rows_of;
-    for (const Key key : keys) rows_of.emplace_back(key, value.value_or(0));
-    v1::Call* const call = request->add_calls();
-    call->set_id(request->calls_size());
-    std::string payload;
-    if (value.has_value()) {
-      auto push = NewPush(sequence);
-      push.AddRows(rows(), kDim, rows_of, true);
-      *call->mutable_push() = push.header;
-      payload = push.bytes();
-    } else {
-      RequestBuilder<v1::PullRequest> pull(kShards);
-      pull.AddRows(rows(), kDim, rows_of, false);
-      *call->mutable_pull() = pull.header;
-      payload = pull.bytes();
-    }
-    SetName({keys[0], 1, static_cast<uint32_t>(keys.size())}, call->mutable_keys());
-    call->mutable_keys()->set_place(place);
-    if (place != v1::KeyList::IN_PARTS) {
-      const std::vector<Key> ordered = KeysInOrder(keys);
-      payload.clear();
-      if (place == v1::KeyList::FIRST) {
-        payload.assign(reinterpret_cast<const char*>(ordered.data()), ordered.size() * sizeof(Key));
-      }
-      const std::vector<float> values(value.has_value() ? keys.size() * kDim : 0, value.value_or(0));
-      payload.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    }
-    call->set_payload_bytes(payload.size());
-    request->mutable_payload()->append(payload);
-  }
-  std::vector<float> ValuesOf(uint64_t id) const {
-    const std::string& bytes = payloads_.at(id);
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-
-  SteadyTime clock_;
-  CallMemory memory_{256 << 10, &clock_};
-  std::unique_ptr<Broadcaster> broadcaster_;
-  std::unique_ptr<Exchange> exchange_;
-  std::unique_ptr<ParameterService> service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::ParameterServer::Stub> stub_;
-  std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<Stream> stream_;
-  v1::EnsureTablesResponse tables_;
-  std::latch silent_{1};                      // The silent client has sent a good deal.
-  std::map<uint64_t, std::string> payloads_;  // Of the last Ask's answers, by id.
-};
 
 TEST_F(ExchangeTest, RunsManyCallsOfOneMessageEachOnItsOwnPayload) {
   v1::ExchangeRequest request;
@@ -494,8 +311,9 @@ TEST_F(ExchangeTest, ASubscriptionWithAPayloadIsRefused) {
 }
 
 TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
+  std::latch sent(1);  // A good deal.
   // Sends pulls without reading their answers until flow control stops it.
-  std::thread silent([this] {
+  std::thread silent([&] {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
     const auto stream = stub_->Exchange(&context);
@@ -505,7 +323,7 @@ TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
     for (int i = 0; i < 20'000; ++i) {
       request.mutable_calls(0)->set_id(++id);
       if (!stream->Write(request)) break;
-      if (i == 1'000) silent_.count_down();
+      if (i == 1'000) sent.count_down();
     }
     stream->WritesDone();
     v1::ExchangeResponse response;
@@ -514,7 +332,7 @@ TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
     EXPECT_EQ(answers, id);
     EXPECT_TRUE(stream->Finish().ok());
   });
-  silent_.wait();
+  sent.wait();
   v1::ExchangeRequest push;
   AddPush(1, 1.0f, &push);
   EXPECT_EQ(Ask(push).at(1).code(), 0u);
@@ -539,86 +357,6 @@ TEST_F(ExchangeTest, AStreamThatMeansAnotherPsIsTurnedAwayBeforeAnythingIsDone) 
   const auto answers = Ask(push);
   EXPECT_EQ(answers.at(1).code(), 0u);
   EXPECT_FALSE(answers.at(1).push().shards(0).duplicate());
-}
-
-TEST_F(ExchangeTest, StreamsShareTheMemoryForCallsAndEachHasItsTurn) {
-  constexpr int kStreams = 64, kPushes = 40;
-  std::vector<v1::ExchangeRequest> pushes(kPushes);
-  for (int p = 0; p < kPushes; ++p) AddPush(1 + p, 1.0f, &pushes[p]);
-  const uint64_t message_bytes = pushes[0].ByteSizeLong();
-  ASSERT_GT(kStreams * kPushes * message_bytes, 2 * memory_.bytes_max());
-
-  for (int s = 0; s < kStreams; ++s) {
-    ASSERT_TRUE(
-        Ensure({AddingDense("dense", kElements, kBlockElements), AddingRows("rows", kDim)}, kWorker + 1 + s).ok());
-  }
-  // All executors are held up.
-  Executors& executors = store_->shards().executors();
-  std::latch held(static_cast<ptrdiff_t>(executors.size())), go_on(1);
-  std::vector<std::thread> threads;
-  for (size_t e = 0; e < executors.size(); ++e) {
-    threads.emplace_back([&, e] {
-      executors[e].Submit([&] {
-        held.count_down();
-        go_on.wait();
-      });
-    });
-  }
-  held.wait();
-  std::atomic<int> finished{0};
-  for (int s = 0; s < kStreams; ++s) {
-    threads.emplace_back([&, s] {
-      grpc::ClientContext context;
-      const auto stream = stub_->Exchange(&context);
-      std::thread reader([&] {
-        v1::ExchangeResponse response;
-        for (int answers = 0; answers < kPushes && stream->Read(&response);) {
-          for (const v1::Answer& answer : response.answers()) EXPECT_EQ(answer.code(), 0u) << answer.error();
-          answers += response.answers_size();
-          if (answers == kPushes) ++finished;
-        }
-      });
-      for (v1::ExchangeRequest push : pushes) {
-        push.mutable_calls(0)->mutable_push()->set_worker_incarnation(kWorker + 1 + s);
-        if (!stream->Write(push)) break;
-      }
-      reader.join();
-      stream->WritesDone();
-      EXPECT_TRUE(stream->Finish().ok());
-    });
-  }
-  // The memory takes less than half of all, so some streams may have sent all of theirs; the others wait.
-  while (memory_.waiting() < kStreams / 3) std::this_thread::yield();
-  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + kStreams * message_bytes);
-  go_on.count_down();
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(finished, kStreams);
-  while (memory_.bytes() > 0) std::this_thread::yield();
-  EXPECT_EQ(memory_.waiting(), 0u);
-}
-
-TEST_F(ExchangeTest, PullsThatNobodyReadsWaitForTheMemory) {
-  constexpr int kPullsMax = 1'000'000;
-  const uint64_t answer_bytes = kElements * sizeof(float);
-  grpc::ClientContext context;
-  const auto stream = stub_->Exchange(&context);
-  int written = 0, answers = 0;
-  std::thread writer([&] {
-    v1::ExchangeRequest request;
-    RequestBuilder<v1::PullRequest> pull(kShards);
-    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
-    pull.header.set_worker_incarnation(kWorker);
-    Add(pull, &request, &v1::Call::mutable_pull);
-    while (memory_.waiting() == 0 && written < kPullsMax && stream->Write(request)) ++written;
-    stream->WritesDone();
-  });
-  while (memory_.waiting() == 0) std::this_thread::yield();
-  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + 4 * answer_bytes);
-  for (v1::ExchangeResponse response; stream->Read(&response);) answers += response.answers_size();
-  writer.join();
-  EXPECT_EQ(answers, written);
-  EXPECT_TRUE(stream->Finish().ok());
-  while (memory_.bytes() > 0) std::this_thread::yield();
 }
 
 TEST_F(ExchangeTest, DrainingAnswersWhatItHasReadAndEndsTheStream) {

@@ -24,6 +24,7 @@
 #include "server/rpc/exchange.h"
 #include "server/rpc/subscriber.h"
 #include "server/store/store.h"
+#include "tests/server/rpc/busy_executor.h"
 #include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/rpc/raw_call.h"
 #include "tests/server/store/store_fixture.h"
@@ -245,33 +246,6 @@ TEST_F(ServiceTest, APushPullWhosePullCannotBeAnsweredAppliesNoPush) {
   EXPECT_EQ(push_pull([](auto*) {}), grpc::StatusCode::OK);
   EXPECT_EQ(PullValue(), 2);
 }
-
-// An executor that is busy until Release.
-class BusyExecutor {
- public:
-  explicit BusyExecutor(Executor* executor)
-      : executor_(executor), thread_([this] {
-          executor_->Submit([this] {
-            busy_.count_down();
-            released_.wait();
-          });
-        }) {
-    busy_.wait();
-  }
-  void Release() {
-    released_.count_down();
-    thread_.join();
-  }
-  void AwaitQueued() const {
-    while (executor_->queue_length() == 0) std::this_thread::yield();
-  }
-
- private:
-  std::latch busy_{1};
-  std::latch released_{1};
-  Executor* const executor_;
-  std::thread thread_;
-};
 
 // Regression: each held a thread that serves calls, until none was left, not even for heartbeats.
 TEST_F(ServiceTest, CallsAreAnsweredHoweverManyWaitForTablesToBeMade) {

@@ -25,9 +25,11 @@ class PushPullTest : public StoreTest {
     v1::PushPullRequest request;
     *request.mutable_push() = push.header;
     *request.mutable_pull() = pull.header;
+    const auto call = CheckPushPull(store_.get(), request, push.payload());
+    if (!call.ok()) return call.status();
     std::optional<absl::Status> status;
     std::latch done(1);
-    RunPushPull(store_.get(), request, push.payload(), [&](absl::StatusOr<PushPullValues> values) {
+    RunPushPull(store_.get(), *call, [&](absl::StatusOr<PushPullValues> values) {
       status = values.status();
       done.count_down();
     });

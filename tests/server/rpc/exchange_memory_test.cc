@@ -1,0 +1,240 @@
+// The memory for calls, as streams Exchange share it.
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/rpc/call_memory.h"
+#include "tests/server/rpc/busy_executor.h"
+#include "tests/server/rpc/exchange_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+class ExchangeMemoryTest : public ExchangeTest {
+ protected:
+  // Keys whose rows, pulled twice, take more than half of the memory.
+  static constexpr size_t kKeys = 8000;
+
+  // The executors, busy until Release.
+  class BusyExecutors {
+   public:
+    explicit BusyExecutors(Store* store) {
+      Executors& executors = store->shards().executors();
+      for (size_t e = 0; e < executors.size(); ++e) busy_.push_back(std::make_unique<BusyExecutor>(&executors[e]));
+    }
+    void Release() {
+      for (const auto& busy : busy_) busy->Release();
+    }
+
+   private:
+    std::vector<std::unique_ptr<BusyExecutor>> busy_;
+  };
+
+  // A message of two pulls, each of the rows of kKeys keys.
+  v1::ExchangeRequest TwoPulls() {
+    std::vector<Key> keys(kKeys);
+    std::iota(keys.begin(), keys.end(), Key{1});
+    v1::ExchangeRequest request;
+    for (int i = 0; i < 2; ++i) AddListed(keys, std::nullopt, 0, v1::KeyList::IN_PARTS, &request);
+    return request;
+  }
+  // A push of a row with a pull of the dense table.
+  void AddPushPull(Sequence sequence, v1::ExchangeRequest* request) {
+    auto push = NewPush(sequence);
+    push.AddRows(rows(), kDim, {{7, 1.0f}}, true);
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    RequestBuilder<v1::PushPullRequest> both(kShards);
+    *both.header.mutable_push() = push.header;
+    *both.header.mutable_pull() = pull.header;
+    both.bytes() = push.bytes();
+    Add(both, request, &v1::Call::mutable_push_pull);
+  }
+  uint64_t pushes() const {
+    v1::StatusResponse status;
+    store_->FillStatus(&status);
+    return status.server().pushes();
+  }
+  void AwaitHeld(uint64_t bytes) const {
+    while (memory_.bytes() != bytes) std::this_thread::yield();
+  }
+};
+
+TEST_F(ExchangeMemoryTest, StreamsShareTheMemoryForCallsAndEachHasItsTurn) {
+  constexpr int kStreams = 64, kPushes = 40;
+  std::vector<v1::ExchangeRequest> pushes(kPushes);
+  for (int p = 0; p < kPushes; ++p) AddPush(1 + p, 1.0f, &pushes[p]);
+  const uint64_t message_bytes = pushes[0].ByteSizeLong();
+  ASSERT_GT(kStreams * kPushes * message_bytes, 2 * memory_.bytes_max());
+
+  for (int s = 0; s < kStreams; ++s) {
+    ASSERT_TRUE(
+        Ensure({AddingDense("dense", kElements, kBlockElements), AddingRows("rows", kDim)}, kWorker + 1 + s).ok());
+  }
+  BusyExecutors busy(store_.get());
+  std::vector<std::thread> threads;
+  std::atomic<int> finished{0};
+  for (int s = 0; s < kStreams; ++s) {
+    threads.emplace_back([&, s] {
+      grpc::ClientContext context;
+      const auto stream = stub_->Exchange(&context);
+      std::thread reader([&] {
+        v1::ExchangeResponse response;
+        for (int answers = 0; answers < kPushes && stream->Read(&response);) {
+          for (const v1::Answer& answer : response.answers()) EXPECT_EQ(answer.code(), 0u) << answer.error();
+          answers += response.answers_size();
+          if (answers == kPushes) ++finished;
+        }
+      });
+      for (v1::ExchangeRequest push : pushes) {
+        push.mutable_calls(0)->mutable_push()->set_worker_incarnation(kWorker + 1 + s);
+        if (!stream->Write(push)) break;
+      }
+      reader.join();
+      stream->WritesDone();
+      EXPECT_TRUE(stream->Finish().ok());
+    });
+  }
+  // The memory takes less than half of all, so some streams may have sent all of theirs; the others wait.
+  while (memory_.waiting() < kStreams / 3) std::this_thread::yield();
+  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + kStreams * message_bytes);
+  busy.Release();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(finished, kStreams);
+  while (memory_.bytes() > 0) std::this_thread::yield();
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+TEST_F(ExchangeMemoryTest, PullsThatNobodyReadsWaitForTheMemory) {
+  constexpr int kPullsMax = 1'000'000;
+  const uint64_t answer_bytes = kElements * sizeof(float);
+  grpc::ClientContext context;
+  const auto stream = stub_->Exchange(&context);
+  int written = 0, answers = 0;
+  std::thread writer([&] {
+    v1::ExchangeRequest request;
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    pull.header.set_worker_incarnation(kWorker);
+    Add(pull, &request, &v1::Call::mutable_pull);
+    while (memory_.waiting() == 0 && written < kPullsMax && stream->Write(request)) ++written;
+    stream->WritesDone();
+  });
+  while (memory_.waiting() == 0) std::this_thread::yield();
+  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + 4 * answer_bytes);
+  for (v1::ExchangeResponse response; stream->Read(&response);) answers += response.answers_size();
+  writer.join();
+  EXPECT_EQ(answers, written);
+  EXPECT_TRUE(stream->Finish().ok());
+  while (memory_.bytes() > 0) std::this_thread::yield();
+}
+
+// Regression: a stream that waited for its turn and went on without it stayed in the line, once for each message.
+TEST_F(ExchangeMemoryTest, AStreamWaitsInOnePlaceHoweverManyMessagesItIsReadWithout) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  memory_.Await(1, [] {});
+  memory_.Settle();
+  for (Sequence sequence = 1; sequence <= 1000; ++sequence) {
+    v1::ExchangeRequest push;
+    AddPush(sequence, 1.0f, &push);
+    ASSERT_EQ(Ask(push).at(1).code(), 0u);
+    ASSERT_LE(memory_.waiting(), 2u);
+  }
+  memory_.Give(memory_.bytes_max());
+  AwaitHeld(1);
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+// Regression: whether a pull's answer is the only one of its stream was asked once, when the pull came.
+TEST_F(ExchangeMemoryTest, APullThatWaitsIsRunOnceItsStreamHasNoOtherAnswer) {
+  memory_.Take(memory_.bytes_max());  // By others, who do not read.
+  const v1::ExchangeRequest request = TwoPulls();
+  std::vector<std::thread> clients;
+  for (int s = 0; s < 3; ++s) {
+    clients.emplace_back([&] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+      const auto stream = stub_->Exchange(&context);
+      EXPECT_TRUE(stream->Write(request));
+      stream->WritesDone();
+      int answers = 0;
+      for (v1::ExchangeResponse response; stream->Read(&response);) {
+        for (const v1::Answer& answer : response.answers()) EXPECT_TRUE(answer.has_pull()) << answer.error();
+        answers += response.answers_size();
+      }
+      EXPECT_EQ(answers, 2);
+      EXPECT_TRUE(stream->Finish().ok());
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  AwaitHeld(memory_.bytes_max());
+}
+
+// Regression: it waited for room, with the keys that it had brought.
+TEST_F(ExchangeMemoryTest, APullThatWaitsEndsWithItsStream) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  ASSERT_TRUE(stream_->Write(TwoPulls()));
+  const uint64_t request_bytes = 2 * kKeys * sizeof(Key), answer_bytes = kKeys * kDim * sizeof(float);
+  AwaitHeld(memory_.bytes_max() + request_bytes + answer_bytes);  // The first one's.
+  context_->TryCancel();
+  AwaitHeld(memory_.bytes_max() + request_bytes / 2 + answer_bytes);
+  busy.Release();
+  AwaitHeld(memory_.bytes_max());
+}
+
+// Regression: what the last message had taken was kept free for the next.
+TEST_F(ExchangeMemoryTest, AStreamThatIsSilentHoldsNothing) {
+  std::vector<Key> keys(5000);
+  std::iota(keys.begin(), keys.end(), Key{1});
+  v1::ExchangeRequest push;
+  AddListed(keys, 1.0f, 1, v1::KeyList::IN_PARTS, &push);
+  ASSERT_GT(push.ByteSizeLong(), 100'000u);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  AwaitHeld(0);
+}
+
+// Regression: only pulls without a push waited.
+TEST_F(ExchangeMemoryTest, PushesWithPullsWaitForRoomForTheirAnswers) {
+  constexpr int kCalls = 300;
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= kCalls; ++sequence) AddPushPull(sequence, &request);
+  ASSERT_TRUE(stream_->Write(request));
+  AwaitHeld(memory_.bytes_max() + request.payload().size() + kElements * sizeof(float));  // The first one's.
+  busy.Release();
+  int answers = 0;
+  for (v1::ExchangeResponse response; answers < kCalls && stream_->Read(&response);) {
+    for (const v1::Answer& answer : response.answers()) EXPECT_TRUE(answer.has_push_pull()) << answer.error();
+    answers += response.answers_size();
+  }
+  EXPECT_EQ(answers, kCalls);
+  EXPECT_EQ(pushes(), kCalls);
+  AwaitHeld(memory_.bytes_max());
+}
+
+TEST_F(ExchangeMemoryTest, APushWhosePullHasNoRoomIsNotApplied) {
+  memory_.Take(memory_.bytes_max());  // By others.
+  BusyExecutors busy(store_.get());
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= 2; ++sequence) AddPushPull(sequence, &request);
+  ASSERT_TRUE(stream_->Write(request));
+  const uint64_t request_bytes = request.payload().size(), answer_bytes = kElements * sizeof(float);
+  AwaitHeld(memory_.bytes_max() + request_bytes + answer_bytes);  // The first one's.
+  context_->TryCancel();
+  AwaitHeld(memory_.bytes_max() + request_bytes / 2 + answer_bytes);
+  busy.Release();
+  AwaitHeld(memory_.bytes_max());
+  EXPECT_EQ(pushes(), 1u);
+}
+
+}  // namespace
+}  // namespace lodestone::server
