@@ -273,6 +273,37 @@ TEST_F(JobTest, StopsAfterTheStepUnderWay) {
   EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_TRAINING);
 }
 
+// Its exit code was once 0, as if it had waited to the end.
+TEST_F(JobTest, AWorkerThatIsToQuitWhileAnotherEvaluatesIsStopped) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  for (const bool ends_in_time : {false, true}) {
+    stop_ = StopRequest::kNone;
+    bool leased = false;
+    FakeClient client(8, 1);
+    client.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+      v1::LeaseRangesResponse response;
+      if (request.wants_range() && !leased) {
+        leased = true;
+        response.mutable_lease()->set_incarnation(100);
+        response.mutable_lease()->set_batches(static_cast<uint32_t>(request.plan().batches()));
+      }
+      response.set_complete(leased && !response.has_lease());
+      if (request.finished()) stop_ = StopRequest::kQuit;
+      response.set_over(request.finished() && ends_in_time);
+      return response;
+    });
+    const auto summary = RunJob(config, &client, ParityData(100), &time_, &stop_);
+    if (ends_in_time) {
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
+      continue;
+    }
+    EXPECT_EQ(summary.status().code(), absl::StatusCode::kCancelled) << summary.status();
+    EXPECT_THAT(std::string(summary.status().message()), HasSubstr("waited for another worker's evaluation"));
+  }
+}
+
 TEST_F(JobTest, ToldToFinishItEvaluatesWhatItHasAndSaysWhatIsMissing) {
   stop_ = StopRequest::kFinish;
   const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
