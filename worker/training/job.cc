@@ -118,6 +118,7 @@ absl::Status EndRanges(const TrainingContext& context, const v1::Consistency& or
     // The last step is applied when it is asked for.
     if (order.has_sync()) {
       LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, ranges->steps_done()));
+      ranges->NoteSteps(context.parameters->steps());  // A coordinator that was started again knows no better.
     }
     LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(
         context, [] { return absl::OkStatus(); }, summary));

@@ -521,6 +521,52 @@ TEST_F(JobTest, SynchronousStepsReadTheStepThatTheyContributeToAndTheLastIsAsked
   EXPECT_TRUE(every_shard) << "the last step is applied when every shard is asked for it";
 }
 
+// A coordinator that was started again knows of steps what workers say of them: that of the last one they said nothing.
+TEST_F(JobTest, ACoordinatorThatWasStartedAgainLearnsThatTheLastStepHasEnded) {
+  constexpr uint32_t kStepBatches = 4;
+  constexpr uint64_t kSteps = 8;
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config.mutable_train()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
+  client_.SetStepBatches(kStepBatches);
+  uint64_t next = 0, steps = 0;
+  bool started_again = false;
+  std::set<Incarnation> done;
+  client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    if (request.finished() && !started_again) {
+      started_again = true;
+      done.clear();
+      steps = 0;
+    }
+    for (const auto& held : request.held()) {
+      if (held.done() > 0 && !started_again) done.insert(held.incarnation());
+    }
+    steps = std::max({steps, request.steps(), done.size() / kStepBatches});
+    v1::LeaseRangesResponse response;
+    response.set_steps(steps);
+    if (request.wants_range() && next < request.plan().batches() && done.size() >= next / kStepBatches * kStepBatches) {
+      response.mutable_lease()->set_incarnation(next + 1);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(1);
+      response.mutable_lease()->set_step(next / kStepBatches);
+      ++next;
+    }
+    response.set_complete(steps == kSteps);
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(started_again);
+  EXPECT_EQ(steps, kSteps);
+  EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
+  const std::vector<StepRead> reads = client_.step_reads();
+  EXPECT_TRUE(std::any_of(reads.begin(), reads.end(), [](const StepRead& read) {
+    return read.every_shard && read.steps_min == kSteps;
+  })) << "the last step is applied before it is evaluated";
+}
+
 TEST_F(JobTest, TokensAreTheStepsThatAGradientWasComputedFrom) {
   v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
   config.mutable_model()->add_hidden(8);
