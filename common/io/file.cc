@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/io/output_file.h"
 
 namespace lodestone {
 namespace {
@@ -58,6 +59,12 @@ absl::StatusOr<File> File::Open(std::string path, int flags, const FileCalls* ca
   const int fd = Uninterrupted([&] { return calls->open(path.c_str(), flags | O_CLOEXEC, 0666); });
   if (fd < 0) return CallError(path, "open");
   return File(std::move(path), calls, fd);
+}
+
+absl::StatusOr<File> File::Duplicate(std::string path, int fd) {
+  const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (duplicate < 0) return CallError(path, "dup");
+  return File(std::move(path), SystemCalls(), duplicate);
 }
 
 File& File::operator=(File&& other) noexcept {
@@ -186,11 +193,9 @@ absl::Status PublishFile(File* file, const std::string& path) {
 }
 
 absl::Status ReplaceFile(const std::string& path, std::string_view content) {
-  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path + ".tmp", O_WRONLY | O_CREAT | O_TRUNC));
-  absl::Status written = file.Write(content);
-  if (written.ok()) written = PublishFile(&file, path);
-  if (!written.ok()) unlink(file.path().c_str());
-  return written;
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Open(path));
+  LODESTONE_RETURN_IF_ERROR(file->Write(content));
+  return file->Publish();
 }
 
 }  // namespace lodestone

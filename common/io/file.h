@@ -40,6 +40,10 @@ class File {
   static absl::StatusOr<File> Open(std::string path, int flags);
   static absl::StatusOr<File> Open(std::string path, int flags, const FileCalls* calls);
 
+  // A duplicate of a descriptor that is open: with its position and flags, such as O_APPEND. `path`: its name in
+  // errors.
+  static absl::StatusOr<File> Duplicate(std::string path, int fd);
+
   File(File&& other) noexcept
       : path_(std::move(other.path_)), calls_(other.calls_), fd_(std::exchange(other.fd_, -1)) {}
   File& operator=(File&& other) noexcept;
@@ -89,12 +93,12 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 // Removes a file; a missing one is none the worse.
 absl::Status RemoveFile(const std::string& path);
 
-// Puts `file`, which is written and lies in the same folder, in place of the one at `path`, if there is one: after a
-// crash there is either, whole. OK: the disk has it.
+// Puts `file`, which is written and lies in the same folder, in place of what is at `path`, if there is anything: after
+// a crash there is either, whole. OK: the disk has it. For a path that a user named: OutputFile (output_file.h).
 absl::Status PublishFile(File* file, const std::string& path);
 
-// Publishes a file with that content. Writes to PATH.tmp first, and leaves none behind. REQUIRES: one call at a time
-// for a path.
+// Publishes a file with that content, as an OutputFile (output_file.h). Writes to PATH.tmp first, and leaves none
+// behind. REQUIRES: one call at a time for a path.
 absl::Status ReplaceFile(const std::string& path, std::string_view content);
 
 }  // namespace lodestone

@@ -382,6 +382,33 @@ TEST_F(StopTest, AWorkerThatEvaluatesEndsWith143) {
   EXPECT_EQ(second->Stop(), "ended") << second->output();
 }
 
+// Its exit code was once 0, as if it had waited to the end.
+TEST_F(StopTest, AWorkerThatWaitsForAnothersEvaluationEndsWith143) {
+  const std::vector<std::string> two = {"cluster.workers=2", "coordinator.lease_ms=600000"};
+  const auto first = Ps(0, two), second = Ps(1, two);
+  const auto with = [&](const std::string& index) {
+    std::vector<std::string> sets = two;
+    sets.insert(sets.end(), {"worker.index=" + index, "train.sharing=ranges"});
+    return Worker(sets);
+  };
+  const auto evaluator = with("0");
+  ASSERT_TRUE(evaluator->WaitForOutput("trained steps=")) << evaluator->output();
+  evaluator->Signal(SIGSTOP);  // So that it does not end.
+  const auto waiting = with("1");
+  const auto waits = [&] {
+    for (const v1::MemberStatus& worker : StatusOf(first_).cluster().workers()) {
+      if (worker.index() == 1 && worker.progress().phase() == v1::PHASE_WAITING) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(waiting->Await(waits)) << waiting->output();
+  EXPECT_THAT(waiting->Stop(), HasSubstr("exit code 143")) << waiting->output();
+  evaluator->Signal(SIGKILL);
+  evaluator->WaitForEnd();
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
 TEST_F(StopTest, AWorkerThatHoldsARangeEndsWith143AndLeavesItToOthers) {
   const auto first = Ps(0), second = Ps(1);
   for (int i = 0; i < kTimes; ++i) {

@@ -111,10 +111,14 @@ absl::Status EndRanges(const TrainingContext& context, const v1::Consistency& or
   const auto quits = [&context] { return context.Stops(StopRequest::kQuit); };
   context.progress->Enter(v1::PHASE_WAITING);
   LODESTONE_ASSIGN_OR_RETURN(const RangeFeed::Ending ending, ranges->Finish(quits));
+  if (ending == RangeFeed::Ending::kStopped) {
+    return absl::CancelledError("stopped while it waited for another worker's evaluation");
+  }
   if (ending == RangeFeed::Ending::kEvaluate) {
     // The last step is applied when it is asked for.
     if (order.has_sync()) {
       LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, ranges->steps_done()));
+      ranges->NoteSteps(context.parameters->steps());  // A coordinator that was started again knows no better.
     }
     LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(
         context, [] { return absl::OkStatus(); }, summary));

@@ -219,7 +219,7 @@ v1::LeaseRangesRequest RangeFeed::RequestLocked(Does does) const {
 void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response,
                            RangeSession session) {
   complete_ = response.complete();
-  steps_done_ = response.steps();
+  steps_done_ = std::max(steps_done_, response.steps());
   // What was reported as done, or given back, the coordinator does not wait for any more.
   for (const auto& reported : request.held()) {
     held_.remove_if([&](const Held& held) {

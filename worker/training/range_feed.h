@@ -92,8 +92,8 @@ class RangeFeed {
 
   // With plan.step_batches: the tables have so many steps on all shards, as far as the worker has seen.
   void NoteSteps(uint64_t steps);
-  // The steps of which all batches are done, as far as the coordinator has said; 0 if the order of steps may have
-  // changed since.
+  // The steps of which all batches are done, as far as the coordinator has said, also one that knows of fewer since it
+  // was started again; 0 if the order of steps may have changed since.
   uint64_t steps_done() const;
   // How long Next has waited for batches, in all.
   double waited_seconds() const;

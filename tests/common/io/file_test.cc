@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -127,8 +128,76 @@ TEST(File, ReplacesAFileWholly) {
   EXPECT_THAT(std::string(ReplaceFile(dir + "/none/f", "x").message()), HasSubstr("none/f.tmp: open"));
 
   ASSERT_EQ(mkdir((dir + "/taken").c_str(), 0700), 0);
-  EXPECT_THAT(std::string(ReplaceFile(dir + "/taken", "x").message()), HasSubstr("taken: rename"));
+  EXPECT_THAT(std::string(ReplaceFile(dir + "/taken", "x").message()), HasSubstr("taken: is a folder"));
   EXPECT_THAT(*ListFolder(dir), ElementsAre("f", "taken")) << "a temporary file is left";
+}
+
+// It once became a regular file: with `--summary /dev/null` of a worker that is root's, for all programs of the
+// machine.
+TEST(File, AFifoThatIsToBeReplacedIsWrittenTo) {
+  const std::string dir = Folder();
+  const std::string path = dir + "/fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const auto reader = File::Open(path, O_RDONLY | O_NONBLOCK);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(ReplaceFile(path, "content"), absl::OkStatus());
+  struct stat info;
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  ASSERT_TRUE(S_ISFIFO(info.st_mode));
+  char bytes[16] = {};
+  EXPECT_EQ(read(reader->fd(), bytes, sizeof(bytes)), 7);
+  EXPECT_STREQ(bytes, "content");
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("fifo"));
+}
+
+TEST(File, ALinkToADeviceIsNotReplaced) {
+  const std::string dir = Folder();
+  ASSERT_EQ(symlink("/dev/null", (dir + "/link").c_str()), 0);
+  EXPECT_EQ(ReplaceFile(dir + "/link", "content"), absl::OkStatus());
+  struct stat info;
+  ASSERT_EQ(stat((dir + "/link").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISCHR(info.st_mode));
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("link"));
+}
+
+TEST(File, WhatALinkNamesIsReplacedAndTheLinkStays) {
+  const std::string dir = Folder();
+  ASSERT_EQ(mkdir((dir + "/real").c_str(), 0700), 0);
+  std::ofstream(dir + "/real/file") << "old";
+  ASSERT_EQ(symlink("real/file", (dir + "/link").c_str()), 0);
+  ASSERT_EQ(symlink((dir + "/link").c_str(), (dir + "/link2").c_str()), 0);
+  ASSERT_EQ(symlink("real/none", (dir + "/dangling").c_str()), 0);
+  EXPECT_EQ(ReplaceFile(dir + "/link2", "new"), absl::OkStatus());
+  EXPECT_EQ(ReplaceFile(dir + "/dangling", "made"), absl::OkStatus());
+  EXPECT_EQ(Content(dir + "/real/file"), "new");
+  EXPECT_EQ(Content(dir + "/real/none"), "made");
+  struct stat info;
+  for (const char* name : {"/link", "/link2", "/dangling"}) {
+    ASSERT_EQ(lstat((dir + name).c_str(), &info), 0);
+    EXPECT_TRUE(S_ISLNK(info.st_mode)) << name;
+  }
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("dangling", "link", "link2", "real"));
+  EXPECT_THAT(*ListFolder(dir + "/real"), ElementsAre("file", "none"));
+
+  ASSERT_EQ(symlink("loop", (dir + "/loop").c_str()), 0);
+  EXPECT_THAT(std::string(ReplaceFile(dir + "/loop", "x").message()), HasSubstr("loop: stat: Too many levels"));
+}
+
+// A shell's `>> FILE` once lost what the file held.
+TEST(File, AnOpenDescriptorIsWrittenToWhereItStands) {
+  for (const int flag : {0, O_APPEND}) {
+    const std::string path = Folder() + "/f";
+    std::ofstream(path) << "before ";
+    const auto file = File::Open(path, O_WRONLY | flag);
+    ASSERT_TRUE(file.ok());
+    if (flag == 0) {
+      ASSERT_EQ(lseek(file->fd(), 0, SEEK_END), 7);
+    }
+    EXPECT_EQ(ReplaceFile("/dev/fd/" + std::to_string(file->fd()), "one "), absl::OkStatus());
+    EXPECT_EQ(ReplaceFile("/proc/self/fd/" + std::to_string(file->fd()), "two "), absl::OkStatus());
+    EXPECT_EQ(Content(path), "before one two ");
+  }
+  EXPECT_THAT(std::string(ReplaceFile("/dev/fd/99999", "x").message()), HasSubstr("/dev/fd/99999: dup"));
 }
 
 TEST(File, RemovesAFileOnce) {

@@ -273,6 +273,37 @@ TEST_F(JobTest, StopsAfterTheStepUnderWay) {
   EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_TRAINING);
 }
 
+// Its exit code was once 0, as if it had waited to the end.
+TEST_F(JobTest, AWorkerThatIsToQuitWhileAnotherEvaluatesIsStopped) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  for (const bool ends_in_time : {false, true}) {
+    stop_ = StopRequest::kNone;
+    bool leased = false;
+    FakeClient client(8, 1);
+    client.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+      v1::LeaseRangesResponse response;
+      if (request.wants_range() && !leased) {
+        leased = true;
+        response.mutable_lease()->set_incarnation(100);
+        response.mutable_lease()->set_batches(static_cast<uint32_t>(request.plan().batches()));
+      }
+      response.set_complete(leased && !response.has_lease());
+      if (request.finished()) stop_ = StopRequest::kQuit;
+      response.set_over(request.finished() && ends_in_time);
+      return response;
+    });
+    const auto summary = RunJob(config, &client, ParityData(100), &time_, &stop_);
+    if (ends_in_time) {
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
+      continue;
+    }
+    EXPECT_EQ(summary.status().code(), absl::StatusCode::kCancelled) << summary.status();
+    EXPECT_THAT(std::string(summary.status().message()), HasSubstr("waited for another worker's evaluation"));
+  }
+}
+
 TEST_F(JobTest, ToldToFinishItEvaluatesWhatItHasAndSaysWhatIsMissing) {
   stop_ = StopRequest::kFinish;
   const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
@@ -488,6 +519,52 @@ TEST_F(JobTest, SynchronousStepsReadTheStepThatTheyContributeToAndTheLastIsAsked
     steps_before = read.steps_min;
   }
   EXPECT_TRUE(every_shard) << "the last step is applied when every shard is asked for it";
+}
+
+// A coordinator that was started again knows of steps what workers say of them: that of the last one they said nothing.
+TEST_F(JobTest, ACoordinatorThatWasStartedAgainLearnsThatTheLastStepHasEnded) {
+  constexpr uint32_t kStepBatches = 4;
+  constexpr uint64_t kSteps = 8;
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config.mutable_train()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
+  client_.SetStepBatches(kStepBatches);
+  uint64_t next = 0, steps = 0;
+  bool started_again = false;
+  std::set<Incarnation> done;
+  client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    if (request.finished() && !started_again) {
+      started_again = true;
+      done.clear();
+      steps = 0;
+    }
+    for (const auto& held : request.held()) {
+      if (held.done() > 0 && !started_again) done.insert(held.incarnation());
+    }
+    steps = std::max({steps, request.steps(), done.size() / kStepBatches});
+    v1::LeaseRangesResponse response;
+    response.set_steps(steps);
+    if (request.wants_range() && next < request.plan().batches() && done.size() >= next / kStepBatches * kStepBatches) {
+      response.mutable_lease()->set_incarnation(next + 1);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(1);
+      response.mutable_lease()->set_step(next / kStepBatches);
+      ++next;
+    }
+    response.set_complete(steps == kSteps);
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(started_again);
+  EXPECT_EQ(steps, kSteps);
+  EXPECT_TRUE(summary->complete()) << WhatIsMissing(*summary);
+  const std::vector<StepRead> reads = client_.step_reads();
+  EXPECT_TRUE(std::any_of(reads.begin(), reads.end(), [](const StepRead& read) {
+    return read.every_shard && read.steps_min == kSteps;
+  })) << "the last step is applied before it is evaluated";
 }
 
 TEST_F(JobTest, TokensAreTheStepsThatAGradientWasComputedFrom) {

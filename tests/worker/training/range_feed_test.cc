@@ -322,6 +322,33 @@ TEST_F(RangeFeedTest, SynchronousStepsAreTheSameContributionsHoweverManyWorkersT
   EXPECT_EQ(together, alone);
 }
 
+// A coordinator that is started again does not know of the last steps.
+TEST_F(RangeFeedTest, WhatWasOnceDoneIsSaidToACoordinatorThatWasStartedAgain) {
+  v1::Consistency::Sync sync;
+  sync.set_batches(3);
+  FakeClient client;
+  EpochBatches batches(kFedSamples, 2, kFedBatch, 7, true);
+  const SteadyTime time;
+  std::atomic<uint64_t> told{0};
+  client.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    told = request.steps();
+    v1::LeaseRangesResponse response;
+    response.set_complete(!request.finished());
+    response.set_evaluate(request.finished());
+    response.set_steps(request.finished() ? 6 : 7);
+    return response;
+  });
+  RangeFeed feed(&client, &batches, {.plan = PlanOf(config_, kFedSamples, &batches, sync), .time = &time});
+  BatchPipeline::Assignment batch;
+  EXPECT_FALSE(*feed.Next(&batch));
+  EXPECT_EQ(*feed.Finish([] { return false; }), RangeFeed::Ending::kEvaluate);
+  EXPECT_EQ(feed.steps_done(), 7u);
+  EXPECT_EQ(told, 0u) << "that all shards have them is not known before they are asked";
+  feed.NoteSteps(7);
+  ASSERT_TRUE(feed.Evaluated().ok());
+  EXPECT_EQ(told, 7u);
+}
+
 TEST_F(RangeFeedTest, APauseEndsItBetweenTwoStepsAndFeedsOfOtherOrdersGoOnWithTheRest) {
   v1::Consistency::Sync sync;
   sync.set_batches(3);

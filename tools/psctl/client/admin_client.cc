@@ -12,6 +12,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/text/exit_code.h"
 
@@ -224,6 +225,20 @@ absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int t
   std::string coordinator = address;
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&coordinator, timeout_ms));
   return status.cluster();
+}
+
+absl::StatusOr<std::vector<uint32_t>> FetchOwners(const std::string& address, int timeout_ms) {
+  std::string coordinator = address;
+  LODESTONE_RETURN_IF_ERROR(FetchCoordinator(&coordinator, timeout_ms).status());
+  const std::shared_ptr<grpc::Channel> channel = ConnectTo(coordinator);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  v1::RouteRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  v1::RouteResponse route;
+  const grpc::Status status = v1::Coordinator::NewStub(channel)->Route(&context, request, &route);
+  if (!status.ok()) return ErrorOfCall(status, coordinator, timeout_ms, channel.get());
+  return std::vector<uint32_t>(route.owners().begin(), route.owners().end());
 }
 
 StatusPoller::StatusPoller(std::string address, int every_ms)

@@ -98,6 +98,9 @@ absl::StatusOr<v1::PauseTrainingResponse> RequestPauseTraining(const std::string
 // What the coordinator of the cluster of a ps says of it.
 absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int timeout_ms);
 
+// The owner of each shard, as that coordinator tells those that read from the cluster.
+absl::StatusOr<std::vector<uint32_t>> FetchOwners(const std::string& address, int timeout_ms);
+
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {
  public:

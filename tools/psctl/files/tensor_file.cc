@@ -1,6 +1,5 @@
 #include "tools/psctl/files/tensor_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -15,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "common/io/file.h"
+#include "common/io/output_file.h"
 #include "nlohmann/json.hpp"
 
 namespace lodestone::psctl {
@@ -24,37 +23,29 @@ namespace {
 constexpr char kSafetensors[] = ".safetensors";
 constexpr char kNpz[] = ".npz";
 
-// The file under construction: PATH.tmp until Publish, removed if that does not come.
+// The file under construction, and how much of it is written.
 class Output {
  public:
-  Output(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
-  ~Output() {
-    if (!published_) unlink(file_.path().c_str());
-  }
+  explicit Output(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
 
   absl::Status Write(absl::string_view bytes) {
     offset_ += bytes.size();
-    return file_.Write(std::string_view(bytes.data(), bytes.size()));
+    return file_->Write(std::string_view(bytes.data(), bytes.size()));
   }
   absl::Status Overwrite(uint64_t offset, absl::string_view bytes) {
-    if (pwrite(file_.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+    const File& file = file_->file();
+    if (pwrite(file.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
         static_cast<ssize_t>(bytes.size())) {
       return absl::OkStatus();
     }
-    return absl::ErrnoToStatus(errno, absl::StrCat(file_.path(), ": pwrite"));
+    return absl::ErrnoToStatus(errno, absl::StrCat(file.path(), ": pwrite"));
   }
-  absl::Status Publish() {
-    LODESTONE_RETURN_IF_ERROR(PublishFile(&file_, path_));
-    published_ = true;
-    return absl::OkStatus();
-  }
+  absl::Status Publish() { return file_->Publish(); }
   uint64_t offset() const { return offset_; }
 
  private:
-  const std::string path_;
-  File file_;
+  const std::unique_ptr<OutputFile> file_;
   uint64_t offset_ = 0;
-  bool published_ = false;
 };
 
 absl::string_view Text(std::span<const uint8_t> bytes) {
@@ -91,6 +82,7 @@ class SafetensorsWriter final : public TensorFile {
     LODESTONE_CHECK(left_ == 0);
     return output_->Publish();
   }
+  uint64_t bytes() const override { return output_->offset(); }
 
  private:
   static const char* TypeName(TensorType type) {
@@ -180,6 +172,7 @@ class NpzWriter final : public TensorFile {
     LODESTONE_RETURN_IF_ERROR(output_->Write(text));
     return output_->Publish();
   }
+  uint64_t bytes() const override { return output_->offset(); }
 
  private:
   static constexpr uint16_t kZip64Version = 45;
@@ -303,9 +296,16 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string
     if (names.insert(tensor.name).second) continue;
     return absl::InvalidArgumentError(absl::StrCat("two tensors would be called `", tensor.name, "`"));
   }
-  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path + ".tmp", O_WRONLY | O_CREAT | O_TRUNC));
-  auto output = std::make_unique<Output>(path, std::move(file));
-  if (absl::EndsWith(path, kSafetensors)) {
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, OutputFile::Open(path));
+  const bool is_npz = absl::EndsWith(path, kNpz);
+  if (is_npz && file->is_direct()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": is a FIFO or a device, and an npz file is not written from its beginning to its end; a safetensors "
+        "file is"));
+  }
+  auto output = std::make_unique<Output>(std::move(file));
+  if (!is_npz) {
     auto made = std::make_unique<SafetensorsWriter>(std::move(output));
     LODESTONE_RETURN_IF_ERROR(made->Begin(tensors, metadata));
     return made;

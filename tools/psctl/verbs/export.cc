@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -176,10 +175,8 @@ absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result
   }
   LODESTONE_RETURN_IF_ERROR(writer.Flush());
   LODESTONE_RETURN_IF_ERROR(file->Finish());
-  if (result == nullptr) return absl::OkStatus();
-  std::error_code error;
-  result->bytes = std::filesystem::file_size(options.out, error);
-  return error ? absl::InternalError(absl::StrCat(options.out, ": ", error.message())) : absl::OkStatus();
+  if (result != nullptr) result->bytes = file->bytes();
+  return absl::OkStatus();
 }
 
 int RunExport(const ExportOptions& options) {

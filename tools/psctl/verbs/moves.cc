@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -31,6 +33,12 @@ struct Left {
   std::string waiting_for;
 };
 
+// Finds that out. ABORTED: the rest of the plan will not be done. Other errors: it cannot be known now.
+using FindLeft = std::function<absl::StatusOr<Left>(const v1::ClusterStatus&)>;
+
+// The owners that shards are to get.
+using Targets = std::map<uint32_t, uint32_t>;
+
 Left LeftOf(const v1::ClusterStatus& cluster, const std::function<bool(const v1::ShardMove&)>& is_of_it) {
   Left left;
   for (const v1::ShardMove& move : cluster.moves()) {
@@ -41,6 +49,44 @@ Left LeftOf(const v1::ClusterStatus& cluster, const std::function<bool(const v1:
   return left;
 }
 
+Left AllOf(const v1::ClusterStatus& cluster) {
+  return LeftOf(cluster, [](const v1::ShardMove&) { return true; });
+}
+
+// Those that the plan has now for owners that `is_of_it` wants.
+Targets TargetsOf(const v1::ClusterStatus& cluster, const std::function<bool(uint32_t server)>& is_of_it) {
+  Targets targets;
+  for (const v1::ShardMove& move : cluster.moves()) {
+    if (!move.of_follower() && is_of_it(move.to())) targets[move.shard()] = move.to();
+  }
+  return targets;
+}
+
+// Whether the shards of a plan that is no more are where they were to move. ABORTED: not all of them, and `hint`.
+absl::Status CheckOwners(const MovesOptions& options, const Targets& targets, const std::string& hint = "") {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> owners, FetchOwners(options.address, options.timeout_ms));
+  std::vector<uint32_t> elsewhere;
+  for (const auto& [shard, server] : targets) {
+    if (shard >= owners.size() || owners[shard] != server) elsewhere.push_back(shard);
+  }
+  if (elsewhere.empty()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(targets.size() - elsewhere.size(), " of ", targets.size(),
+                                         " shards moved; the rest was given up (psctl move --cancel) or given another "
+                                         "target meanwhile: ",
+                                         elsewhere.size() == 1 ? "shard " : "shards ", NumbersText(elsewhere, kRunsMax),
+                                         hint));
+}
+
+// Whether no live ps that may own shards owns more than one more than this one.
+bool HasItsPart(const v1::ClusterStatus& cluster, uint32_t server) {
+  uint32_t own = 0, most = 0;
+  for (const v1::MemberStatus& member : cluster.servers()) {
+    if (member.index() == server) own = member.shards_owned();
+    if (member.alive() && !member.draining()) most = std::max(most, member.shards_owned());
+  }
+  return own + 1 >= most;
+}
+
 // Prints a line; with --json nothing.
 template <typename... Parts>
 void Say(const MovesOptions& options, const Parts&... parts) {
@@ -49,28 +95,29 @@ void Say(const MovesOptions& options, const Parts&... parts) {
   std::fflush(stdout);
 }
 
-// Waits until nothing is left, and says how far it is.
-int AwaitDone(const char* verb, const MovesOptions& options,
-              const std::function<Left(const v1::ClusterStatus&)>& left_of) {
+// Waits until nothing is left, and says how far it is. Fails if the rest will not be done.
+int AwaitDone(const char* verb, const MovesOptions& options, const FindLeft& find_left) {
   const SteadyTime time;
   int64_t answered_ms = time.NowMs();
   std::string said;
   for (;;) {
     const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(options.address, options.timeout_ms);
-    if (cluster.ok()) {
+    const absl::StatusOr<Left> left = cluster.ok() ? find_left(*cluster) : cluster.status();
+    if (left.ok()) {
       answered_ms = time.NowMs();
-      const Left left = left_of(*cluster);
-      if (left.shards == 0) return kExitDone;
+      if (left->shards == 0) return kExitDone;
       if (said.empty()) {
         Say(options, "Ctrl-C ends this wait, not the moves; psctl move --cancel gives up what has not moved");
       }
-      std::string line = absl::StrCat(left.shards, left.shards == 1 ? " shard is" : " shards are", " still to move");
-      if (!left.waiting_for.empty()) absl::StrAppend(&line, "; waits for ", left.waiting_for);
+      std::string line = absl::StrCat(left->shards, left->shards == 1 ? " shard is" : " shards are", " still to move");
+      if (!left->waiting_for.empty()) absl::StrAppend(&line, "; waits for ", left->waiting_for);
       if (line != said) Say(options, line);
       said = std::move(line);
+    } else if (absl::IsAborted(left.status())) {
+      return Fail(verb, left.status());
     } else if (time.NowMs() - answered_ms > options.timeout_ms) {
       Complain(verb, "the plan is saved, and goes on when the coordinator is back");
-      return Fail(verb, cluster.status());
+      return Fail(verb, left.status());
     }
     if (NobodyReads(options.poll_ms)) return kExitInterrupted;
   }
@@ -117,8 +164,8 @@ int AwaitThere(const MovesOptions& options, uint32_t server) {
 
 // Waits, unless that is not wanted, and says that all is done; with --json, prints `plan` and whether it is.
 int End(const char* verb, const MovesOptions& options, nlohmann::ordered_json plan, const std::string& done,
-        const std::function<Left(const v1::ClusterStatus&)>& left_of) {
-  const int code = options.no_wait ? kExitDone : AwaitDone(verb, options, left_of);
+        const FindLeft& find_left) {
+  const int code = options.no_wait ? kExitDone : AwaitDone(verb, options, find_left);
   const bool is_done = code == kExitDone && !options.no_wait;
   if (is_done) Say(options, done);
   plan["done"] = is_done;
@@ -185,11 +232,16 @@ int RunMove(const MovesOptions& options) {
                absl::StrCat(planned->cancelled(), " planned moves are given up"));
   }
   Say(options, shards.size() == 1 ? "shard " : "shards ", NumbersText(shards, kRunsMax), " to ps ", *options.server);
+  Targets targets;
+  for (const uint32_t shard : shards) targets[shard] = *options.server;
   return End("move", options, {{"shards", shards}, {"server", *options.server}, {"planned", planned->planned()}},
-             absl::StrCat("ps ", *options.server, " owns them"), [&shards](const v1::ClusterStatus& cluster) {
-               return LeftOf(cluster, [&shards](const v1::ShardMove& move) {
-                 return std::binary_search(shards.begin(), shards.end(), move.shard());
+             absl::StrCat("ps ", *options.server, " owns them"),
+             [&](const v1::ClusterStatus& cluster) -> absl::StatusOr<Left> {
+               const Left left = LeftOf(cluster, [&](const v1::ShardMove& move) {
+                 return !move.of_follower() && move.to() == *options.server && targets.contains(move.shard());
                });
+               if (left.shards == 0) LODESTONE_RETURN_IF_ERROR(CheckOwners(options, targets));
+               return left;
              });
 }
 
@@ -212,16 +264,23 @@ int RunDrain(const MovesOptions& options) {
   const std::string follows =
       planned->shards_following() == 0 ? "" : absl::StrCat(" and follows ", planned->shards_following());
   Say(options, "ps ", server, " owns ", planned->shards_owned(), " shards", follows, ", which move to others");
-  return End("drain", options, plan,
-             absl::StrCat("ps ", server, " holds no shard: it can be stopped; psctl drain ", server,
-                          " --undo lets it own shards again"),
-             [server](const v1::ClusterStatus& cluster) {
-               Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
-               for (const v1::MemberStatus& member : cluster.servers()) {
-                 if (member.index() == server) left.shards = member.shards_owned() + member.shards_following();
-               }
-               return left;
-             });
+  return End(
+      "drain", options, plan,
+      absl::StrCat("ps ", server, " holds no shard: it can be stopped; psctl drain ", server,
+                   " --undo lets it own shards again"),
+      [server](const v1::ClusterStatus& cluster) -> absl::StatusOr<Left> {
+        Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
+        for (const v1::MemberStatus& member : cluster.servers()) {
+          if (member.index() != server) continue;
+          left.shards = member.shards_owned() + member.shards_following();
+          if (member.draining()) continue;
+          return absl::AbortedError(absl::StrCat("ps ", server,
+                                                 " drains no more: it may own shards again since a psctl drain --undo "
+                                                 "or psctl add, and owns ",
+                                                 member.shards_owned(), ". Do not stop it"));
+        }
+        return left;
+      });
 }
 
 int RunRebalance(const MovesOptions& options) {
@@ -233,9 +292,18 @@ int RunRebalance(const MovesOptions& options) {
   const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, request, options.timeout_ms);
   if (!planned.ok()) return Fail("rebalance", planned.status());
   Say(options, planned->planned(), " shards are to move");
-  return End(
-      "rebalance", options, {{"planned", planned->planned()}}, "no shard is left to move",
-      [](const v1::ClusterStatus& cluster) { return LeftOf(cluster, [](const v1::ShardMove&) { return true; }); });
+  std::optional<Targets> targets;  // As they were planned.
+  return End("rebalance", options, {{"planned", planned->planned()}}, "no shard is left to move",
+             [&](const v1::ClusterStatus& cluster) -> absl::StatusOr<Left> {
+               if (!targets.has_value()) targets = TargetsOf(cluster, [](uint32_t) { return true; });
+               const Left left = AllOf(cluster);
+               const bool level =
+                   std::all_of(cluster.servers().begin(), cluster.servers().end(), [&](const v1::MemberStatus& member) {
+                     return !member.alive() || member.draining() || HasItsPart(cluster, member.index());
+                   });
+               if (left.shards == 0 && !level) LODESTONE_RETURN_IF_ERROR(CheckOwners(options, *targets));
+               return left;
+             });
 }
 
 int RunAdd(const MovesOptions& options) {
@@ -255,9 +323,22 @@ int RunAdd(const MovesOptions& options) {
   if (!planned.ok()) return Fail("add", planned.status());
   Say(options, "ps ", server, " is there and owns ", may_own->shards_owned(), " shards; ", planned->planned(),
       " shards are to move");
+  std::optional<Targets> part;  // As it was planned.
   return End("add", options, {{"server", server}, {"planned", planned->planned()}},
-             absl::StrCat("ps ", server, " has its part"), [](const v1::ClusterStatus& cluster) {
-               return LeftOf(cluster, [](const v1::ShardMove&) { return true; });
+             absl::StrCat("ps ", server, " has its part"),
+             [&](const v1::ClusterStatus& cluster) -> absl::StatusOr<Left> {
+               if (!part.has_value()) part = TargetsOf(cluster, [server](uint32_t to) { return to == server; });
+               const Left left = AllOf(cluster);
+               if (left.shards == 0 && !HasItsPart(cluster, server)) {
+                 LODESTONE_RETURN_IF_ERROR(CheckOwners(options, *part, "; psctl rebalance gives it its part"));
+                 if (part->empty() && planned->planned() > 0) {
+                   return absl::AbortedError(absl::StrCat(
+                       "ps ", server,
+                       " has not its part: the moves to it were given up at once (psctl move --cancel), or "
+                       "others had been planned before; psctl rebalance gives it its part"));
+                 }
+               }
+               return left;
              });
 }
 

@@ -28,7 +28,8 @@ struct MovesOptions {
 absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text, size_t max);
 
 // Plan, and unless `no_wait`, wait until it is done, with a line whenever there is progress; what is planned is done
-// also if that wait is broken off. Return the exit code (exit_code.h).
+// also if that wait is broken off. It fails where another operator gives up or plans otherwise what is awaited. Return
+// the exit code (exit_code.h).
 int RunMove(const MovesOptions& options);
 int RunDrain(const MovesOptions& options);
 int RunRebalance(const MovesOptions& options);

@@ -1,8 +1,5 @@
 #include "tools/psctl/verbs/predict.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdio>
 #include <functional>
@@ -14,7 +11,7 @@
 #include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/io/file.h"
+#include "common/io/output_file.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/model/parameter_source.h"
 #include "tools/psctl/model/predictor.h"
@@ -114,7 +111,7 @@ void AppendNumber(float number, std::string* text) {
 class PredictionWriter {
  public:
   PredictionWriter(const v1::ModelDescription& model, const std::string& id_column, const TowerVectors* tower,
-                   File* file)
+                   OutputFile* file)
       : two_classes_(model.outputs() == 1), tower_(tower), file_(file) {
     for (const auto& one : model.data().classes()) classes_.push_back(CsvText(one.name()));
     labels_ = model.data().labels_size();
@@ -180,7 +177,7 @@ class PredictionWriter {
  private:
   const bool two_classes_;
   const TowerVectors* const tower_;  // Null: predictions.
-  File* const file_;
+  OutputFile* const file_;
   std::vector<std::string> classes_;
   size_t labels_ = 0;  // 0: there is one.
   std::string text_;
@@ -206,18 +203,15 @@ absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
     LODESTONE_ASSIGN_OR_RETURN(vectors, TowerVectors::Create(model->description(), options.tower));
   }
   const TowerVectors* const tower = vectors.has_value() ? &*vectors : nullptr;
-  const bool to_file = options.out != "-";
-  const std::string path = to_file ? options.out + ".tmp" : "/dev/stdout";
-  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, to_file ? O_WRONLY | O_CREAT | O_TRUNC : O_WRONLY));
-  PredictionWriter writer(*model->description(), options.id_column, tower, &file);
-  absl::Status status =
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file,
+                             OutputFile::Open(options.out == "-" ? "/dev/stdout" : options.out));
+  PredictionWriter writer(*model->description(), options.id_column, tower, file.get());
+  LODESTONE_RETURN_IF_ERROR(
       ForEachBatch(options, /*labels=*/false, tower, source.get(), model.get(), [&](const Predicted& predicted) {
         return tower == nullptr ? writer.Add(predicted) : writer.AddVectors(predicted, model->model());
-      });
-  if (status.ok()) status = writer.Flush();
-  if (status.ok() && to_file) status = PublishFile(&file, options.out);
-  if (!status.ok() && to_file) unlink(path.c_str());
-  LODESTONE_RETURN_IF_ERROR(status);
+      }));
+  LODESTONE_RETURN_IF_ERROR(writer.Flush());
+  LODESTONE_RETURN_IF_ERROR(file->Publish());
   return writer.written();
 }
 

@@ -18,6 +18,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
 
 namespace lodestone::psctl {
 
@@ -29,6 +30,7 @@ class FakeAdmin final : public v1::Admin::Service {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(this);
+    builder.RegisterService(&routes_);
     server_ = builder.BuildAndStart();
     address = absl::StrCat("127.0.0.1:", port);
   }
@@ -97,6 +99,7 @@ class FakeAdmin final : public v1::Admin::Service {
     MutexLock lock(&mu_);
     names_.push_back(request->ShortDebugString());
     response->set_cancelled(request->cancel() ? 5 : 0);
+    response->set_planned(planned);
     return answer;
   }
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request, v1::DrainResponse* response) override {
@@ -161,15 +164,32 @@ class FakeAdmin final : public v1::Admin::Service {
   std::atomic<bool> stalls{false};  // Its status is not told until the caller gives up.
   v1::ClusterStatus cluster;
   std::string coordinator;
-  v1::TableSpec settings;         // What SetTable says of every table.
-  std::atomic<int> refusals = 0;  // Of the next requests that set something.
+  std::function<void(v1::RouteResponse*)> on_route;  // Fills in who owns which shard.
+  v1::TableSpec settings;                            // What SetTable says of every table.
+  std::atomic<int> refusals = 0;                     // Of the next requests that set something.
   v1::VerifyReplicasResponse replicas;
   std::atomic<bool> rests{true};  // Whether workers pause.
   grpc::Status answer;
   uint32_t shards_back = 3;
+  uint32_t planned = 0;  // Shards, by Move.
 
  private:
+  // The coordinator, asked for its shard map.
+  class Routes final : public v1::Coordinator::Service {
+   public:
+    explicit Routes(FakeAdmin* admin) : admin_(admin) {}
+    grpc::Status Route(grpc::ServerContext*, const v1::RouteRequest* request, v1::RouteResponse* response) override {
+      EXPECT_EQ(request->role(), v1::ROLE_WORKER);
+      if (admin_->on_route) admin_->on_route(response);
+      return grpc::Status::OK;
+    }
+
+   private:
+    FakeAdmin* const admin_;
+  };
+
   const uint32_t index_;
+  Routes routes_{this};
   Mutex mu_;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> has_ ABSL_GUARDED_BY(mu_);  // What was set.

@@ -1,5 +1,10 @@
 #include "tools/psctl/files/tensor_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -81,6 +86,26 @@ TEST(TensorFile, LeavesNothingIfItIsNotFinished) {
   const std::string dir = server::FreshFolder();
   { ASSERT_TRUE(TensorFile::Create(dir + "/f.npz", kTensors, {}).ok()); }
   EXPECT_THAT(server::FilesBelow(dir), IsEmpty());
+}
+
+// Each became a regular file once.
+TEST(TensorFile, AFifoGetsSafetensorsAndNoNpz) {
+  const std::string dir = server::FreshFolder();
+  for (const char* name : {"/f.safetensors", "/f.npz"}) ASSERT_EQ(mkfifo((dir + name).c_str(), 0600), 0);
+  const int reader = open((dir + "/f.safetensors").c_str(), O_RDONLY | O_NONBLOCK);
+  const int npz_reader = open((dir + "/f.npz").c_str(), O_RDONLY | O_NONBLOCK);
+  const auto file = TensorFile::Create(dir + "/f.safetensors", {}, {});
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ((*file)->Finish(), absl::OkStatus());
+  std::string content(1000, 0);
+  content.resize(static_cast<size_t>(std::max<ssize_t>(0, read(reader, content.data(), content.size()))));
+  EXPECT_EQ(content.size(), (*file)->bytes());
+  EXPECT_THAT(ReadSafetensors(content), IsEmpty());
+  EXPECT_THAT(std::string(TensorFile::Create(dir + "/f.npz", {}, {}).status().message()),
+              HasSubstr("f.npz: is a FIFO or a device"));
+  EXPECT_THAT(server::FilesBelow(dir), IsEmpty()) << "a regular file";
+  close(reader);
+  close(npz_reader);
 }
 
 TEST(TensorFile, RefusesOtherNamesAndEqualTensors) {
