@@ -3,10 +3,10 @@
 //
 // A stream continues to be read while its calls run, until limits::kExchangeCallsMax of them or
 // limits::kExchangeBytesMax are unanswered, or there is no room in the memory that all calls of the ps share
-// (call_memory.h); then the connection's flow control holds the client back. What pulls, with a push or without, waits
-// for room for its answer, and calls that come later may be done before it. The answers that a message's calls get at
-// once go together into one message, and so do those that arrive during a write. Repeated lists of keys are cached per
-// stream (key_list_cache.h).
+// (call_memory.h); then the connection's flow control holds the client back. What pulls waits for room for its answer
+// (but for the push of a PushPull), and calls that come later may be done before it. The answers that a message's calls
+// get at once go together into one message, and so do those that arrive during a write. Repeated lists of keys are
+// cached per stream (key_list_cache.h).
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once

@@ -58,20 +58,33 @@ absl::StatusOr<std::shared_ptr<PushPullCall>> CheckPushPull(Store* store, v1::Pu
 
 size_t PushPullAnswerBytes(const PushPullCall& call) { return PullPath::AnswerBytes(*call.pull); }
 
+namespace {
+
+// Reads after a push, whose answer this is, or tells why there is no room.
+void ReadAfter(Store* store, const std::shared_ptr<PushPullCall>& call, const v1::PushResponse& pushed,
+               const absl::Status& room) {
+  if (!room.ok()) return call->done(room);
+  const auto checked = std::move(call->pull);  // It keeps the callback, which keeps `call`.
+  store->pulls().Read(checked, [call, pushed](absl::StatusOr<PullPath::Values> values) {
+    if (!values.ok()) return call->done(values.status());
+    PushPullValues result;
+    *result.header.mutable_push() = pushed;
+    *result.header.mutable_pull() = std::move(values->header);
+    result.payload = std::move(values->payload);
+    call->done(std::move(result));
+  });
+}
+
+}  // namespace
+
 void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done) {
+                 std::function<void(absl::StatusOr<PushPullValues>)> done, const WithRoom& with_room) {
   call->done = std::move(done);
-  const auto pull = [store, call](absl::StatusOr<v1::PushResponse> pushed) {
+  const auto pull = [store, call, with_room](absl::StatusOr<v1::PushResponse> pushed) {
     if (!pushed.ok()) return call->done(pushed.status());
-    const auto checked = std::move(call->pull);  // It keeps the callback, which keeps `call`.
-    store->pulls().Read(checked, [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {
-      if (!values.ok()) return call->done(values.status());
-      PushPullValues result;
-      *result.header.mutable_push() = pushed;
-      *result.header.mutable_pull() = std::move(values->header);
-      result.payload = std::move(values->payload);
-      call->done(std::move(result));
-    });
+    if (with_room == nullptr) return ReadAfter(store, call, *pushed, absl::OkStatus());
+    with_room(
+        [store, call, pushed = *std::move(pushed)](const absl::Status& room) { ReadAfter(store, call, pushed, room); });
   };
   store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
 }

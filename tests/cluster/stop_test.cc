@@ -384,7 +384,8 @@ TEST_F(StopTest, AWorkerThatEvaluatesEndsWith143) {
 
 // Its exit code was once 0, as if it had waited to the end.
 TEST_F(StopTest, AWorkerThatWaitsForAnothersEvaluationEndsWith143) {
-  const std::vector<std::string> two = {"cluster.workers=2", "coordinator.lease_ms=600000"};
+  const std::vector<std::string> two = {"cluster.workers=2", "coordinator.lease_ms=600000",
+                                        "coordinator.worker_lease_ms=600000"};
   const auto first = Ps(0, two), second = Ps(1, two);
   const auto with = [&](const std::string& index) {
     std::vector<std::string> sets = two;
@@ -396,7 +397,8 @@ TEST_F(StopTest, AWorkerThatWaitsForAnothersEvaluationEndsWith143) {
   evaluator->Signal(SIGSTOP);  // So that it does not end.
   const auto waiting = with("1");
   const auto waits = [&] {
-    for (const v1::MemberStatus& worker : StatusOf(first_).cluster().workers()) {
+    const v1::StatusResponse status = StatusOf(first_);
+    for (const v1::MemberStatus& worker : status.cluster().workers()) {
       if (worker.index() == 1 && worker.progress().phase() == v1::PHASE_WAITING) return true;
     }
     return false;
