@@ -91,6 +91,7 @@ bool ClockCalls::Answer(Call* call, const MemberTable& members, const LowestCloc
       return true;
     }
   }
+  // A worker that is about to begin asks for no clock, but for where the others are.
   if (asker != 0 && call->request().clock() == 0 && !call->request().has_own_clock()) {
     if (absl::Status known = CheckNewestKnown(members, asker); !known.ok()) {
       call->set_end(std::move(known));
