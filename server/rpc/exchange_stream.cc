@@ -300,21 +300,17 @@ void ExchangeStream::RunPushPull(const AnswerRoute& route, v1::PushPullRequest r
   auto checked = CheckPushPull(services_.store, std::move(request), std::move(payload));
   if (!checked.ok()) return AnswerError(route, checked.status());
   const size_t bytes = PushPullAnswerBytes(**checked);
-  const auto expected = std::make_shared<size_t>(0);
-  const auto done = [self = shared_from_this(), route, expected](absl::StatusOr<PushPullValues> values) {
-    const auto fill = [](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* slices) {
-      out->mutable_push_pull()->Swap(&result->header);
-      slices->swap(result->payload);
-    };
-    self->AnswerWith(route, fill, *expected)(std::move(values));
-  };
-  const auto with_room = [self = shared_from_this(), bytes, expected](const StreamBudget::Run& read) {
-    self->RunWithRoom(bytes, [bytes, expected, read](const absl::Status& room) {
-      if (room.ok()) *expected = bytes;
-      read(room);
+  RunPushOf(services_.store, *checked, [self = shared_from_this(), route, call = *checked, bytes](const auto& pushed) {
+    if (!pushed.ok()) return self->AnswerError(route, pushed);
+    self->RunWithRoom(bytes, [self, route, call, bytes](const absl::Status& room) {
+      if (!room.ok()) return self->AnswerError(route, room);
+      const auto fill = [](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+        out->mutable_push_pull()->Swap(&result->header);
+        values->swap(result->payload);
+      };
+      RunPullOf(self->services_.store, call, self->AnswerWith(route, fill, bytes));
     });
-  };
-  server::RunPushPull(services_.store, *checked, done, with_room);
+  });
 }
 
 absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t request_bytes) {

@@ -14,7 +14,7 @@ struct PushPullCall {
   RequestPayload push_numbers;
   RequestPayload pull_numbers;
   std::shared_ptr<PullPath::Call> pull;
-  std::function<void(absl::StatusOr<PushPullValues>)> done;
+  v1::PushResponse pushed;
 };
 
 namespace {
@@ -58,35 +58,25 @@ absl::StatusOr<std::shared_ptr<PushPullCall>> CheckPushPull(Store* store, v1::Pu
 
 size_t PushPullAnswerBytes(const PushPullCall& call) { return PullPath::AnswerBytes(*call.pull); }
 
-namespace {
-
-// Reads after a push, whose answer this is, or tells why there is no room.
-void ReadAfter(Store* store, const std::shared_ptr<PushPullCall>& call, const v1::PushResponse& pushed,
-               const absl::Status& room) {
-  if (!room.ok()) return call->done(room);
-  const auto checked = std::move(call->pull);  // It keeps the callback, which keeps `call`.
-  store->pulls().Read(checked, [call, pushed](absl::StatusOr<PullPath::Values> values) {
-    if (!values.ok()) return call->done(values.status());
-    PushPullValues result;
-    *result.header.mutable_push() = pushed;
-    *result.header.mutable_pull() = std::move(values->header);
-    result.payload = std::move(values->payload);
-    call->done(std::move(result));
-  });
+void RunPushOf(Store* store, const std::shared_ptr<PushPullCall>& call, std::function<void(const absl::Status&)> done) {
+  store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers),
+                       [call, done = std::move(done)](absl::StatusOr<v1::PushResponse> pushed) {
+                         if (pushed.ok()) call->pushed = *std::move(pushed);
+                         done(pushed.status());
+                       });
 }
 
-}  // namespace
-
-void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done, const WithRoom& with_room) {
-  call->done = std::move(done);
-  const auto pull = [store, call, with_room](absl::StatusOr<v1::PushResponse> pushed) {
-    if (!pushed.ok()) return call->done(pushed.status());
-    if (with_room == nullptr) return ReadAfter(store, call, *pushed, absl::OkStatus());
-    with_room(
-        [store, call, pushed = *std::move(pushed)](const absl::Status& room) { ReadAfter(store, call, pushed, room); });
-  };
-  store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
+void RunPullOf(Store* store, const std::shared_ptr<PushPullCall>& call,
+               std::function<void(absl::StatusOr<PushPullValues>)> done) {
+  const auto pull = std::move(call->pull);  // It keeps the callback, which keeps `call`.
+  store->pulls().Read(pull, [call, done = std::move(done)](absl::StatusOr<PullPath::Values> values) {
+    if (!values.ok()) return done(values.status());
+    PushPullValues result;
+    *result.header.mutable_push() = std::move(call->pushed);
+    *result.header.mutable_pull() = std::move(values->header);
+    result.payload = std::move(values->payload);
+    done(std::move(result));
+  });
 }
 
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,

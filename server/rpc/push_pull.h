@@ -35,12 +35,11 @@ absl::StatusOr<std::shared_ptr<PushPullCall>> CheckPushPull(Store* store, v1::Pu
                                                             RequestPayload numbers);
 // Bytes of the values in its answer.
 size_t PushPullAnswerBytes(const PushPullCall& call);
-// Calls what it is given once there is room for the answer, or with an error if there is to be none.
-using WithRoom = std::function<void(std::function<void(const absl::Status& room)>)>;
-// Pushes, and then pulls, within `with_room` (null: at once). A push never waits for room: a pull that has some may
-// wait for it.
-void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done, const WithRoom& with_room = nullptr);
+// The two halves of a PushPull, in this order; the second where the first was OK. Between them the caller may wait for
+// room for the answer: a push never waits for that, because a pull that has some may wait for the push.
+void RunPushOf(Store* store, const std::shared_ptr<PushPullCall>& call, std::function<void(const absl::Status&)> done);
+void RunPullOf(Store* store, const std::shared_ptr<PushPullCall>& call,
+               std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on the ps of incarnation `server`. Does not block; `done` as Store's.
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,

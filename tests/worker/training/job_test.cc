@@ -57,6 +57,37 @@ LoadedData MakeData(std::vector<MemoryDataset::Sample> samples, uint32_t numeric
   return data;
 }
 
+// A coordinator's leases of synchronous steps: one batch each, those of a step when all of the step before are done.
+class StepByStep {
+ public:
+  explicit StepByStep(uint32_t step_batches) : step_batches_(step_batches) {}
+
+  void NoteDone(const v1::LeaseRangesRequest& request) {
+    for (const auto& held : request.held()) {
+      if (held.done() > 0) done_.insert(held.incarnation());
+    }
+  }
+  // Leases a batch, if the worker wants one that it may have now.
+  void Lease(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) {
+    if (!request.wants_range() || next_ == request.plan().batches() || done_.size() < next_ - next_ % step_batches_) {
+      return;
+    }
+    response->mutable_lease()->set_incarnation(next_ + 1);
+    response->mutable_lease()->set_first_batch(next_);
+    response->mutable_lease()->set_batches(1);
+    response->mutable_lease()->set_step(next_ / step_batches_);
+    ++next_;
+  }
+  uint64_t done() const { return done_.size(); }
+  uint64_t steps() const { return done_.size() / step_batches_; }
+  void ForgetDone() { done_.clear(); }
+
+ private:
+  const uint32_t step_batches_;
+  uint64_t next_ = 0;
+  std::set<Incarnation> done_;
+};
+
 // y = 2 x0 - x1 + 0.5, without noise.
 LoadedData LineData(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
@@ -472,25 +503,15 @@ TEST_F(JobTest, SynchronousStepsReadTheStepThatTheyContributeToAndTheLastIsAsked
   config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
   config.mutable_train()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
   client_.SetStepBatches(kStepBatches);
-  uint64_t next = 0;
-  std::set<Incarnation> done;
+  StepByStep leases(kStepBatches);
   client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
     EXPECT_EQ(request.plan().step_batches(), kStepBatches);
     EXPECT_EQ(request.plan().range_batches(), 1u);
-    for (const auto& held : request.held()) {
-      if (held.done() > 0) done.insert(held.incarnation());
-    }
+    leases.NoteDone(request);
     v1::LeaseRangesResponse response;
-    response.set_steps(done.size() / kStepBatches);
-    // Those of a step when all of the step before are done.
-    if (request.wants_range() && next < request.plan().batches() && done.size() >= next / kStepBatches * kStepBatches) {
-      response.mutable_lease()->set_incarnation(next + 1);
-      response.mutable_lease()->set_first_batch(next);
-      response.mutable_lease()->set_batches(1);
-      response.mutable_lease()->set_step(next / kStepBatches);
-      ++next;
-    }
-    response.set_complete(done.size() == request.plan().batches());
+    response.set_steps(leases.steps());
+    leases.Lease(request, &response);
+    response.set_complete(leases.done() == request.plan().batches());
     response.set_evaluate(request.finished());
     response.set_over(request.evaluated());
     return response;
@@ -529,28 +550,20 @@ TEST_F(JobTest, ACoordinatorThatWasStartedAgainLearnsThatTheLastStepHasEnded) {
   config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
   config.mutable_train()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
   client_.SetStepBatches(kStepBatches);
-  uint64_t next = 0, steps = 0;
+  StepByStep leases(kStepBatches);
+  uint64_t steps = 0;
   bool started_again = false;
-  std::set<Incarnation> done;
   client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
     if (request.finished() && !started_again) {
       started_again = true;
-      done.clear();
+      leases.ForgetDone();
       steps = 0;
     }
-    for (const auto& held : request.held()) {
-      if (held.done() > 0 && !started_again) done.insert(held.incarnation());
-    }
-    steps = std::max({steps, request.steps(), done.size() / kStepBatches});
+    if (!started_again) leases.NoteDone(request);
+    steps = std::max({steps, request.steps(), leases.steps()});
     v1::LeaseRangesResponse response;
     response.set_steps(steps);
-    if (request.wants_range() && next < request.plan().batches() && done.size() >= next / kStepBatches * kStepBatches) {
-      response.mutable_lease()->set_incarnation(next + 1);
-      response.mutable_lease()->set_first_batch(next);
-      response.mutable_lease()->set_batches(1);
-      response.mutable_lease()->set_step(next / kStepBatches);
-      ++next;
-    }
+    leases.Lease(request, &response);
     response.set_complete(steps == kSteps);
     response.set_evaluate(request.finished());
     response.set_over(request.evaluated());
