@@ -11,6 +11,7 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/config/checkpoint_to_load.h"
+#include "common/io/file.h"
 #include "common/telemetry/log.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/gone_back.h"
@@ -149,13 +150,16 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
                       : std::string("a checkpoint in place of what is damaged"));
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
   }
+  // What is superseded goes before it is noted that the ps has gone back: a start after that finds nothing of what it
+  // left in the logs.
+  if (report.cut_damage || keeps_gone_back) {
+    LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
+    LODESTONE_RETURN_IF_ERROR(SyncFolder(dir_->log_dir()));
+  }
   if (keeps_gone_back) LODESTONE_RETURN_IF_ERROR(NoteOwnedGoneBack(*store));
-  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
   dir_->SetServers();
   dir_->SetBegun();
-  LODESTONE_RETURN_IF_ERROR(dir_->SaveState());
-  if (goes_back && dir_->has_log()) return dir_->RemoveLogsBefore(dir_->generation());  // Of what it left.
-  return absl::OkStatus();
+  return dir_->SaveState();
 }
 
 absl::Status Storage::SettleGoingBack(const std::vector<ShardId>& shards) {

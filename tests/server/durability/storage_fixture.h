@@ -76,6 +76,12 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   }
 
   Ps Start(const v1::Config& config, FileCalls calls = FileCalls::System()) {
+    Ps ps = Open(config, std::move(calls));
+    if (ps.status.ok()) Recover(config, &ps);
+    return ps;
+  }
+  // The two steps of a start.
+  Ps Open(const v1::Config& config, FileCalls calls = FileCalls::System()) {
     Ps ps;
     Store::Options options;
     options.shards = kShards;
@@ -84,14 +90,15 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     ps.store = std::make_unique<Store>(options);
     auto storage = Storage::Open(config, &time_, &events_, std::move(calls));
     ps.status = storage.status();
-    if (!storage.ok()) return ps;
-    ps.storage = *std::move(storage);
+    if (storage.ok()) ps.storage = *std::move(storage);
+    return ps;
+  }
+  static void Recover(const v1::Config& config, Ps* ps) {
     std::vector<ShardId> shards;
     for (ShardId shard = config.server().index(); shard < kShards; shard += config.cluster().servers()) {
       shards.push_back(shard);
     }
-    ps.status = ps.storage->Recover(ps.store.get(), shards);
-    return ps;
+    ps->status = ps->storage->Recover(ps->store.get(), shards);
   }
   Ps StartWell(const v1::Config& config) {
     Ps ps = Start(config);

@@ -408,6 +408,60 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+// A table that was made after the checkpoint is in the log alone.
+class GoingBackTest : public StorageLifeTest {
+ protected:
+  // A life with a checkpoint that is to be gone back to, and the table after it.
+  void LeaveALaterTable() {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 5);
+    early_ = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("early").ok());
+    v1::EnsureTablesRequest request;
+    request.set_worker_incarnation(kWorker);
+    *request.add_tables() = later_;
+    ASSERT_TRUE(ps.store->EnsureTables(request).ok());
+    config_.mutable_checkpoint()->set_load("early");
+  }
+  void ExpectNothingLater() {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(Content(ps), early_);
+    const auto found = ps.store->tables().Find(later_);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(*found, nullptr);
+  }
+
+  const v1::TableSpec later_ = AddingRows("later", kDim);
+  std::map<ShardId, uint64_t> early_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Process, GoingBackTest, ::testing::Values("PROCESS"));
+
+// It cannot save that it has gone back, and a kill just before that leaves the same.
+TEST_P(GoingBackTest, APsThatIsKilledBeforeItHasSavedThatItHasGoneBackHasNothingOfWhatItLeft) {
+  LeaveALaterTable();
+  const fs::path in_the_way = fs::path(config_.server().data_dir()) / "ps-0" / "state.tmp";
+  {
+    Ps ps = Open(config_);
+    ASSERT_TRUE(ps.status.ok()) << ps.status;
+    fs::create_directory(in_the_way);
+    Recover(config_, &ps);
+    EXPECT_FALSE(ps.status.ok());
+  }
+  fs::remove(in_the_way);
+  ExpectNothingLater();
+}
+
+TEST_P(GoingBackTest, ALogThatIsNoMoreWrittenIsLeftBehindToo) {
+  LeaveALaterTable();
+  config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
+  for (int start = 0; start < 2; ++start) {
+    ExpectNothingLater();
+    config_ = Killed();
+  }
+}
+
 TEST_P(StorageLifeTest, WithoutALogAPsThatIsKilledHasGoneBackToo) {
   std::map<ShardId, uint64_t> early;
   config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
