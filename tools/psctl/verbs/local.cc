@@ -28,6 +28,7 @@
 #include "common/config/config.h"
 #include "common/io/file.h"
 #include "common/io/machine_limits.h"
+#include "common/io/output_file.h"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/local/local_cluster.h"
@@ -131,10 +132,13 @@ bool AllTrain(const v1::StatusResponse& status, uint32_t running) {
 // One run of `psctl local`.
 class LocalRun {
  public:
-  LocalRun(const LocalOptions& options, const WorkerCount& workers, v1::Config config)
+  // `summary_file`: null: the summary is not wanted.
+  LocalRun(const LocalOptions& options, const WorkerCount& workers, v1::Config config,
+           std::unique_ptr<OutputFile> summary_file)
       : options_(options),
         workers_(workers),
         config_(std::move(config)),
+        summary_file_(std::move(summary_file)),
         console_(STDERR_FILENO, !options.quiet && Console::IsTerminal(STDERR_FILENO)),
         model_(options.model, options.from, config_),
         cluster_([this](const Child& child, absl::string_view line) { ShowLine(child, line); }, [this] { Tick(); }) {}
@@ -336,18 +340,18 @@ class LocalRun {
   }
 
   int WriteSummary(const RunSummary& summary) {
-    if (options_.summary_path.empty()) return 0;
-    std::ofstream file(options_.summary_path);
-    file << ToJson(summary);
-    file.close();
-    if (file) return 0;
-    console_.Print(absl::StrCat("psctl: ", options_.summary_path, ": the summary could not be written"));
+    if (summary_file_ == nullptr) return 0;
+    absl::Status written = summary_file_->Write(ToJson(summary));
+    if (written.ok()) written = summary_file_->Publish();
+    if (written.ok()) return 0;
+    console_.Print(absl::StrCat("psctl: the summary could not be written: ", written.message()));
     return kExitFailed;
   }
 
   const LocalOptions& options_;
   const WorkerCount workers_;
   const v1::Config config_;
+  const std::unique_ptr<OutputFile> summary_file_;
   const SteadyTime time_;
   Console console_;
   TemporaryFolder folder_;
@@ -391,15 +395,21 @@ int RunLocal(const LocalOptions& given) {
                                            ": workers can join a run only if the coordinator leases them its samples; "
                                            "set train.sharing=ranges"));
   }
-  if (!options.summary_path.empty() && !std::ofstream(options.summary_path, std::ios::app)) {
-    std::fprintf(stderr, "psctl: %s: cannot be written\n", options.summary_path.c_str());
-    return kExitUsage;
+  std::unique_ptr<OutputFile> summary_file;
+  if (!options.summary_path.empty()) {
+    auto opened = OutputFile::Open(options.summary_path);
+    if (!opened.ok()) {
+      std::fprintf(stderr, "psctl: the summary cannot be written: %s\n",
+                   std::string(opened.status().message()).c_str());
+      return kExitUsage;
+    }
+    summary_file = *std::move(opened);
   }
   if (const absl::Status used = UseSecurity(config->security()); !used.ok()) {
     std::fprintf(stderr, "psctl: %s\n", std::string(used.message()).c_str());
     return kExitUsage;
   }
-  return LocalRun(options, workers, *std::move(config)).Run();
+  return LocalRun(options, workers, *std::move(config), std::move(summary_file)).Run();
 }
 
 const Verb kLocalVerb = {
