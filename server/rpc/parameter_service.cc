@@ -215,10 +215,7 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
   const auto run = [&]() -> absl::Status {
     LODESTONE_ASSIGN_OR_RETURN(const auto checked, CheckPushPull(store_, std::move(header), std::move(payload)));
     LODESTONE_RETURN_IF_ERROR(AddAnswer(PushPullAnswerBytes(*checked), call.get(), reactor));
-    RunPushOf(store_, checked, [store = store_, checked, done](const absl::Status& pushed) {
-      if (!pushed.ok()) return done(pushed);
-      RunPullOf(store, checked, done);
-    });
+    RunPushPull(store_, checked, done);
     return absl::OkStatus();
   };
   if (const absl::Status status = run(); !status.ok()) done(status);

@@ -79,6 +79,14 @@ void RunPullOf(Store* store, const std::shared_ptr<PushPullCall>& call,
   });
 }
 
+void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
+                 std::function<void(absl::StatusOr<PushPullValues>)> done) {
+  RunPushOf(store, call, [store, call, done = std::move(done)](const absl::Status& pushed) {
+    if (!pushed.ok()) return done(pushed);
+    RunPullOf(store, call, done);
+  });
+}
+
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,
                      std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)> done) {
   store->EnsureTables(std::move(request), [server, done = std::move(done)](auto response) {

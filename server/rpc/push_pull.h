@@ -40,6 +40,9 @@ size_t PushPullAnswerBytes(const PushPullCall& call);
 void RunPushOf(Store* store, const std::shared_ptr<PushPullCall>& call, std::function<void(const absl::Status&)> done);
 void RunPullOf(Store* store, const std::shared_ptr<PushPullCall>& call,
                std::function<void(absl::StatusOr<PushPullValues>)> done);
+// Both, for a caller that has the room already.
+void RunPushPull(Store* store, const std::shared_ptr<PushPullCall>& call,
+                 std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on the ps of incarnation `server`. Does not block; `done` as Store's.
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,

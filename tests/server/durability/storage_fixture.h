@@ -77,7 +77,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
 
   Ps Start(const v1::Config& config, FileCalls calls = FileCalls::System()) {
     Ps ps = Open(config, std::move(calls));
-    if (ps.status.ok()) Recover(config, &ps);
+    if (ps.status.ok()) BringBack(config, &ps);
     return ps;
   }
   // The two steps of a start.
@@ -93,7 +93,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     if (storage.ok()) ps.storage = *std::move(storage);
     return ps;
   }
-  static void Recover(const v1::Config& config, Ps* ps) {
+  static void BringBack(const v1::Config& config, Ps* ps) {
     std::vector<ShardId> shards;
     for (ShardId shard = config.server().index(); shard < kShards; shard += config.cluster().servers()) {
       shards.push_back(shard);

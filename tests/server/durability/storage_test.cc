@@ -446,7 +446,7 @@ TEST_P(GoingBackTest, APsThatIsKilledBeforeItHasSavedThatItHasGoneBackHasNothing
     Ps ps = Open(config_);
     ASSERT_TRUE(ps.status.ok()) << ps.status;
     fs::create_directory(in_the_way);
-    Recover(config_, &ps);
+    BringBack(config_, &ps);
     EXPECT_FALSE(ps.status.ok());
   }
   fs::remove(in_the_way);
