@@ -104,6 +104,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> exit_code = ParseOptions(argc, argv, spec, &options)) return *exit_code;
   InitLog(options.config.log(), "ps", absl::StrCat(options.config.server().index()));
   gpr_set_log_function(LogGrpc);
+  signal(SIGPIPE, SIG_IGN);  // What reads its output may go: lines are lost then, and it works on.
 
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Status status = Run(options.config, address_file, signals);

@@ -226,6 +226,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> exit_code = ParseOptions(argc, argv, spec, &options)) return *exit_code;
   const v1::Config& config = options.config;
   InitLog(config.log(), "worker", config.worker().has_index() ? absl::StrCat(config.worker().index()) : "");
+  signal(SIGPIPE, SIG_IGN);  // What reads its output may go: lines are lost then, and it works on.
 
   const absl::StatusOr<bool> complete = Run(config, summary_path, signals);
   if (complete.ok()) return *complete ? 0 : kExitUntrained;

@@ -1,7 +1,9 @@
 // Ps and workers that get SIGTERM, at every phase of their lives: each shuts down cleanly, whatever it was doing.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -64,6 +66,12 @@ class Process {
     for (int i = 0; i < ms && child_->output_fd() >= 0; ++i) Read(1);
   }
   void Signal(int signal) { child_->Signal(signal); }
+  // The reader of its output goes, as a `tee` does that gets the same Ctrl-C.
+  void CloseOutput() {
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, child_->output_fd());
+    close(nothing);
+  }
   // Waits for the end. "ended", "failed with exit code 1: …" or "was killed by signal 15…".
   std::string WaitForEnd() {
     while (child_->output_fd() >= 0) Read(-1);
@@ -297,6 +305,18 @@ TEST_F(StopTest, APsThatCopiesOrFollowsEndsInGoodOrder) {
   std::printf("%d of %d times it held all that its owner had, else it copied\n", in_sync, kTimes);
   EXPECT_THAT(worker->Stop(), HasSubstr("exit code 143")) << worker->output();
   EXPECT_EQ(first->Stop(), "ended") << first->output();
+}
+
+// Regression: the first line after that ended a process by SIGPIPE.
+TEST_F(StopTest, ProcessesWhoseOutputNothingReadsAnyMoreEndInGoodOrder) {
+  const auto first = Ps(0), second = Ps(1);
+  const auto worker = Worker({"train.epochs=100000"});
+  ASSERT_TRUE(worker->WaitForOutput("data loaded")) << worker->output();
+  for (Process* const process : {first.get(), second.get(), worker.get()}) process->CloseOutput();
+  worker->Signal(SIGINT);
+  EXPECT_THAT(worker->WaitForEnd(), HasSubstr("exit code 5"));
+  EXPECT_EQ(second->Stop(), "ended");
+  EXPECT_EQ(first->Stop(), "ended");
 }
 
 TEST_F(StopTest, ASecondSignalEndsAPsAtOnce) {

@@ -14,6 +14,7 @@
 #include "worker/data/multi.h"
 #include "worker/data/transform.h"
 #include "worker/model/model_description.h"
+#include "worker/model/model_plan.h"
 #include "worker/model/multitask.h"
 #include "worker/model/two_towers.h"
 
@@ -188,9 +189,19 @@ absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type
   return absl::OkStatus();
 }
 
-absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig& model) {
+absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig& model, const ModelPlan& plan) {
   const std::string dims = DimsText(ConfigOf(known).model()), wanted = DimsText(model);
   if (dims != wanted) return Differs("model.embedding_dims", dims, wanted);
+  const auto check_list = [](const char* option, const auto& before, const auto& now) {
+    const std::string was = ListText(before), is = ListText(now);
+    return was == is ? absl::OkStatus() : Differs(option, was, is);
+  };
+  if (!plan.mlp.empty() || plan.two_tower.has_value() || plan.multitask.has_value()) {
+    LODESTONE_RETURN_IF_ERROR(check_list("model.hidden", known.hidden(), model.hidden()));
+  }
+  if (!plan.bottom.empty()) {
+    LODESTONE_RETURN_IF_ERROR(check_list("model.bottom_hidden", known.bottom_hidden(), model.bottom_hidden()));
+  }
   const std::string activation = absl::AsciiStrToLower(ModelConfig::Activation_Name(model.activation()));
   const bool hidden = known.hidden_size() + known.bottom_hidden_size() > 0;
   if (hidden && known.activation() != activation) {
@@ -202,12 +213,8 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
   if (known.has_two_tower()) {
     const v1::ModelDescription::TwoTower& was = known.two_tower();
     const v1::TwoTowerConfig& is = model.two_tower();
-    const auto check_names = [](const char* option, const auto& before, const auto& now) {
-      const std::string a = ListText(before), b = ListText(now);
-      return a == b ? absl::OkStatus() : Differs(option, a, b);
-    };
-    LODESTONE_RETURN_IF_ERROR(check_names("model.two_tower.user", was.user(), is.user()));
-    LODESTONE_RETURN_IF_ERROR(check_names("model.two_tower.item", was.item(), is.item()));
+    LODESTONE_RETURN_IF_ERROR(check_list("model.two_tower.user", was.user(), is.user()));
+    LODESTONE_RETURN_IF_ERROR(check_list("model.two_tower.item", was.item(), is.item()));
     if (was.temperature() != is.temperature()) {
       return Differs("model.two_tower.temperature", absl::StrCat(was.temperature()), absl::StrCat(is.temperature()));
     }
@@ -220,6 +227,9 @@ absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig
   if (!known.has_cross()) return absl::OkStatus();
   if (known.cross().layers() != model.cross().layers()) {
     return Differs("model.cross.layers", absl::StrCat(known.cross().layers()), absl::StrCat(model.cross().layers()));
+  }
+  if (known.cross().rank() != model.cross().rank()) {
+    return Differs("model.cross.rank", absl::StrCat(known.cross().rank()), absl::StrCat(model.cross().rank()));
   }
   const std::string structure = StructureName(model.cross());
   if (known.cross().structure() != structure) {

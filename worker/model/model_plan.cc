@@ -357,7 +357,7 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   }
   if (schema.continued != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, plan.type, plan.loss));
-    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, model));
+    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, model, plan));
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, config.data()));
     plan.prior.assign(schema.continued->prior().begin(), schema.continued->prior().end());
   } else if (config.train().bias_from_labels()) {

@@ -70,6 +70,11 @@ void FillValidations(const TrainingContext& context, bool stopped_early, Summary
   if (context.validator == nullptr && !stopped_early) return;
   const absl::StatusOr<v1::ValidateResponse> response = context.client->Validate({});
   if (response.ok()) summary->validations = response->state();
+  if (response.ok() && !summary->interrupted && summary->validations.results().empty()) {
+    LODESTONE_LOG(WARN, "trainer",
+                  "no validation was done: training ended before the first was due; set train.validate.every_steps "
+                  "lower, or every_epochs below train.epochs");
+  }
   if (!stopped_early) return;
   summary->stopped_early =
       summary->validations.stopped().empty() ? "the coordinator has ended training" : summary->validations.stopped();

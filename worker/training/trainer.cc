@@ -238,7 +238,7 @@ uint64_t Trainer::PositionAfter(const BatchPipeline::Assignment& of, size_t samp
   if (context_.ranges == nullptr) return so_far_.samples + samples;
   const double share = static_cast<double>(of.number + 1) / static_cast<double>(plan_batches_);
   // Batches are of one size, give or take one.
-  return static_cast<uint64_t>(share * static_cast<double>(plan_samples_));
+  return static_cast<uint64_t>(std::llround(share * static_cast<double>(plan_samples_)));
 }
 
 uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
@@ -288,7 +288,9 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   // Of several labels: the first one's.
   context_.progress->Predicted(samples, context_.compute->predictions(), batch.labels.data(),
                                batch.label_weights.empty() ? weights : batch.label_weights.data());
-  so_far_.loss_trend->Step(PositionAfter(item.assignment, samples), samples, batch.labels.data(), loss, weights);
+  const uint64_t position = PositionAfter(item.assignment, samples);
+  so_far_.position = std::max(so_far_.position, position);
+  so_far_.loss_trend->Step(position, samples, batch.labels.data(), loss, weights);
   const double weight_sum = batch.weight_sum();
   computed.outputs = context_.compute->outputs();
   computed_ = std::move(computed);
@@ -312,8 +314,9 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
 }
 
 absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
-  if (context_.validator == nullptr || !context_.validator->IsDue(so_far_.steps, so_far_.samples))
+  if (context_.validator == nullptr || !context_.validator->IsDue(so_far_.steps, so_far_.samples, so_far_.position)) {
     return absl::OkStatus();
+  }
   LODESTONE_RETURN_IF_ERROR(PushAlone(pipeline));
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   return context_.validator->Validate(so_far_.steps);

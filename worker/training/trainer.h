@@ -63,7 +63,8 @@ class Trainer {
   struct SoFar {
     uint64_t steps = 0;
     uint64_t samples = 0;
-    Clock clock = 0;  // The greatest that it has begun a step with, where staleness was bounded.
+    uint64_t position = 0;  // PositionAfter of the batch furthest on.
+    Clock clock = 0;        // The greatest that it has begun a step with, where staleness was bounded.
     StageSeconds stages{};
     std::shared_ptr<PushTally> tally;  // Null: it has not begun.
     std::shared_ptr<LossTrend> loss_trend;

@@ -12,21 +12,21 @@ namespace lodestone::worker {
 
 class ValidationSchedule {
  public:
-  // `samples`: of the worker's part of the training data.
+  // `samples`: of the training data; where partitions are trained, of the worker's.
   ValidationSchedule(const v1::ValidateConfig& config, uint64_t samples) : samples_(static_cast<double>(samples)) {
     if (config.every_case() == v1::ValidateConfig::kEverySteps) every_steps_ = config.every_steps();
     if (config.every_case() == v1::ValidateConfig::kEverySeconds) every_seconds_ = config.every_seconds();
     if (config.every_case() == v1::ValidateConfig::kEveryEpochs) every_epochs_ = config.every_epochs();
   }
 
-  // Marks passed after so many steps, seconds since the first of them, and samples trained on.
-  uint64_t Passed(uint64_t steps, double seconds, uint64_t samples) const {
+  // Marks passed after so many steps, seconds since the first of them, and samples of all epochs.
+  uint64_t Passed(uint64_t steps, double seconds, uint64_t position) const {
     if (every_steps_ > 0) return steps / every_steps_;
     if (every_seconds_ > 0) return static_cast<uint64_t>(seconds / every_seconds_);
     // A mark at a sum of steps' samples is passed with it, whatever the quotient is rounded to.
     constexpr double kRounding = 1e-9;
     if (samples_ == 0) return 0;
-    return static_cast<uint64_t>(std::floor(static_cast<double>(samples) / samples_ / every_epochs_ + kRounding));
+    return static_cast<uint64_t>(std::floor(static_cast<double>(position) / samples_ / every_epochs_ + kRounding));
   }
 
  private:

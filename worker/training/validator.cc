@@ -100,14 +100,13 @@ absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingConte
 Validator::Validator(const TrainingContext& context)
     : context_(context),
       config_(context.config->train().validate()),
-      schedule_(config_, context.data->train->size() /
-                             (context.ranges != nullptr ? std::max(1u, context.config->cluster().workers()) : 1)),
+      schedule_(config_, context.data->train->size()),
       row_tables_(TablesOf(context, context.model->dense_table_count(), context.tables->size())) {}
 
 Validator::~Validator() = default;
 
-bool Validator::IsDue(uint64_t steps, uint64_t samples) {
-  const uint64_t passed = schedule_.Passed(steps, Seconds(), samples);
+bool Validator::IsDue(uint64_t steps, uint64_t samples, uint64_t position) {
+  const uint64_t passed = schedule_.Passed(steps, Seconds(), position);
   if (passed <= passed_) return false;
   passed_ = passed;
   v1::ValidateRequest request;

@@ -34,7 +34,9 @@ class Validator {
   // The first step begins.
   void Start() { start_ms_ = context_.time->NowMs(); }
   // After a step: whether a validation is due that this worker is to do. Asks the coordinator, if a mark was passed.
-  bool IsDue(uint64_t steps, uint64_t samples);
+  // `position`: how far the training has come, in samples of data.train, of all epochs: where ranges are leased, that
+  // of all workers; else of this one.
+  bool IsDue(uint64_t steps, uint64_t samples, uint64_t position);
   // Does it, and reports it. REQUIRES: IsDue was true; no push of this worker is unacknowledged. Errors are of reading
   // and computing; where the coordinator cannot be told, that is logged, and training goes on.
   absl::Status Validate(uint64_t steps);

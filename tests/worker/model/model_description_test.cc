@@ -215,6 +215,36 @@ TEST(ModelDescription, SaysWhereLinearWeightsLie) {
   }
 }
 
+// Tables of further layers would be made anew, and what is described would compute nothing of them.
+TEST(ModelDescription, OtherLayersCannotGoOnAndAreToldWhatToSet) {
+  const auto refused = [](ModelConfig::Type type, auto change_before, auto change, const std::string& what) {
+    v1::Config config = ConfigOfType(type);
+    change_before(config.mutable_model());
+    const auto model = Model::Create(config, ThreeClasses(type));
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto description = std::make_shared<const v1::ModelDescription>((*model)->tables()[0].model());
+    EXPECT_TRUE(Model::Create(config, SchemaOf(description)).ok());
+    change(config.mutable_model());
+    const auto other = Model::Create(config, SchemaOf(description));
+    EXPECT_TRUE(absl::IsFailedPrecondition(other.status())) << other.status();
+    EXPECT_THAT(std::string(other.status().message()), HasSubstr(what));
+  };
+  const auto as_it_is = [](ModelConfig*) {};
+  const auto one_more = [](ModelConfig* model) { model->add_hidden(3); };
+  refused(
+      ModelConfig::DCN, as_it_is, [](ModelConfig* model) { model->mutable_cross()->set_rank(2); },
+      "set model.cross.rank: 0");
+  refused(
+      ModelConfig::DCN, [](ModelConfig* model) { model->mutable_cross()->set_rank(2); },
+      [](ModelConfig* model) { model->mutable_cross()->set_rank(0); }, "set model.cross.rank: 2");
+  for (const auto type : {ModelConfig::MLP, ModelConfig::WIDEDEEP, ModelConfig::DCN, ModelConfig::DLRM}) {
+    refused(type, as_it_is, one_more, "set model.hidden: [");
+  }
+  refused(
+      ModelConfig::DLRM, as_it_is, [](ModelConfig* model) { model->add_bottom_hidden(4); },
+      "set model.bottom_hidden: [");
+}
+
 TEST(ModelDescription, SaysTheWidthsOfFieldsAndKeepsThem) {
   v1::Config config = ConfigOfType(ModelConfig::DCN);
   (*config.mutable_model()->mutable_embedding_dims())["b"] = 7;

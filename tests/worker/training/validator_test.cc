@@ -1,6 +1,7 @@
 // Validation while RunJob trains, on a cluster that is a FakeClient.
 #include "worker/training/validator.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -113,6 +114,34 @@ TEST_F(ValidatorTest, ComesAtPartsOfAnEpoch) {
   config_.mutable_train()->mutable_validate()->set_every_epochs(0.25);
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(Clocks(), ElementsAre(5, 10, 15, 20));
+}
+
+// Every second range is another worker's, and an epoch is over when all have trained it.
+TEST_F(ValidatorTest, WhereRangesAreLeasedAnEpochIsThatOfAllWorkers) {
+  constexpr uint32_t kBatches = 5;
+  config_.mutable_train()->set_epochs(3);
+  config_.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config_.mutable_cluster()->set_workers(2);
+  uint64_t next = 0;
+  client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    v1::LeaseRangesResponse response;
+    const bool left = next < request.plan().batches();
+    if (request.wants_range() && left) {
+      response.mutable_lease()->set_incarnation(100 + next);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(kBatches);
+      next += 2 * kBatches;
+    }
+    response.set_complete(!left && std::all_of(request.held().begin(), request.held().end(),
+                                               [kBatches](const auto& held) { return held.done() == kBatches; }));
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run();
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 3 * kClicks / 2);
+  EXPECT_THAT(Clocks(), ElementsAre(11, 21)) << "the third ends with the other worker's last batch";
 }
 
 TEST_F(ValidatorTest, ComesAtEachMarkOfTime) {
