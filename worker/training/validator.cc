@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
@@ -22,6 +23,7 @@ namespace lodestone::worker {
 namespace {
 
 constexpr size_t kValidationBatchSize = 2048;
+constexpr size_t kTopClasses = 5;  // Of top5_accuracy.
 
 std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t begin, size_t end) {
   std::vector<const TableHandle*> tables;
@@ -29,14 +31,28 @@ std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t 
   return tables;
 }
 
-// INVALID_ARGUMENT, naming those there are, if no validation of the model has such a metric; empty: it chooses.
-absl::Status CheckMetric(const std::string& name, const Model& model) {
+// INVALID_ARGUMENT, naming those there are, if no validation of the model has such a metric, or these samples have
+// none; empty: it chooses.
+absl::Status CheckMetric(const std::string& name, const Model& model, const Dataset& samples) {
   const auto& multitask = model.plan().multitask;
   const std::vector<std::string> names =
       JudgingMetrics(model.metrics_kind(), multitask.has_value() ? multitask->labels : std::vector<std::string>());
-  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("train.validate.metric: the model has no metric \"", name,
-                                                 "\" to be judged by; take one of ", absl::StrJoin(names, ", ")));
+  if (name.empty()) return absl::OkStatus();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("train.validate.metric: the model has no metric \"", name,
+                                                   "\" to be judged by; take one of ", absl::StrJoin(names, ", ")));
+  }
+  if (name == "top5_accuracy" && model.plan().outputs <= kTopClasses) {
+    return absl::InvalidArgumentError(absl::StrCat("train.validate.metric: top5_accuracy says nothing of ",
+                                                   model.plan().outputs, " classes; take accuracy or loss"));
+  }
+  if (name != "gauc" && !absl::EndsWith(name, "/gauc")) return absl::OkStatus();
+  Batch first;
+  samples.Read(std::vector<uint64_t>{0}, &first);
+  if (!first.groups.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("train.validate.metric: ", name,
+                   " needs groups of samples: name their column in data.csv.group, or take another metric"));
 }
 
 // The metric of a validation that it is judged by.
@@ -93,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingConte
     return absl::InvalidArgumentError(
         "train.validate needs held-out samples: name files in data.test, or set data.test_share");
   }
-  LODESTONE_RETURN_IF_ERROR(CheckMetric(context.config->train().validate().metric(), *context.model));
+  LODESTONE_RETURN_IF_ERROR(
+      CheckMetric(context.config->train().validate().metric(), *context.model, *context.data->test));
   return std::unique_ptr<Validator>(new Validator(context));
 }
 

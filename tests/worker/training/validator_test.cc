@@ -270,6 +270,14 @@ TEST_F(ValidatorTest, NeedsHeldOutSamples) {
   EXPECT_THAT(std::string(summary.status().message()), HasSubstr("data.test_share"));
 }
 
+TEST_F(ValidatorTest, AMetricThatTheSamplesCannotHaveIsRefusedBeforeTheTraining) {
+  config_.mutable_train()->mutable_validate()->set_metric("gauc");
+  const auto summary = Run();
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("data.csv.group"));
+  EXPECT_EQ(state_.claimed(), 0u);
+}
+
 TEST_F(ValidatorTest, ResultsHaveALineAndScalarsForEach) {
   config_.mutable_train()->set_epochs(2);
   config_.mutable_worker()->set_results_dir(std::string(std::getenv("TEST_TMPDIR")) + "/validator_results");
