@@ -212,8 +212,9 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
 
 void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, Kind kind) {
   for (const auto& entry : manifest.contents()) {
+    if (kind == Kind::kNamed) continue;  // It may be deleted by hand at any time.
     written_versions_[entry.shard()] = entry.version();
-    if (kind != Kind::kNamed) written_states_[entry.shard()] = collected_states_[entry.shard()];
+    written_states_[entry.shard()] = collected_states_[entry.shard()];
   }
   if (kind != Kind::kPeriodic) return;  // Nothing to build on.
   base_states_.push_back(collected_states_);

@@ -111,7 +111,8 @@ class RecoveryRun {
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
   // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
-  // logged.
+  // logged. A window of a worker that is not known is kept, and so is its session: that was logged elsewhere, and may
+  // have been lost with the end of that log.
   void ForgetRemains();
   void NoteBases();
 
@@ -383,10 +384,9 @@ void RecoveryRun::NoteBases() {
 }
 
 void RecoveryRun::ForgetRemains() {
-  const std::vector<Incarnation> open = store_->sessions().known().open;
   for (const ShardId shard : store_->shards().adopted()) {
     store_->shards().Run(shard, [&](Shard* owned) {
-      owned->ForgetWorkersBut(open);
+      owned->ForgetWorkersIf([&](Incarnation worker) { return !store_->replayer().KeepSession(worker); });
       owned->rollback().Drop();
     });
   }

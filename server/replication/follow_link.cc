@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
@@ -261,9 +262,10 @@ absl::Status Follower::Link::TakeCaughtUp(const v1::FollowItem::CaughtUp& caught
                                             here.term(), ", and should have been brought up to version ",
                                             wanted.version(), " of term ", wanted.term()));
   }
-  std::vector<Incarnation> workers(caught_up.workers().begin(), caught_up.workers().end());
-  std::sort(workers.begin(), workers.end());
-  store_->shards().Run(wanted.shard(), [&workers](Shard* followed) { followed->ForgetWorkersBut(workers); });
+  const absl::flat_hash_set<Incarnation> workers(caught_up.workers().begin(), caught_up.workers().end());
+  store_->shards().Run(wanted.shard(), [&workers](Shard* followed) {
+    followed->ForgetWorkersIf([&workers](Incarnation worker) { return !workers.contains(worker); });
+  });
   catching_up_.erase(wanted.shard());
   touched_.push_back(wanted.shard());
   return absl::OkStatus();

@@ -258,9 +258,12 @@ Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t no
   return version();
 }
 
-void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
-  absl::erase_if(contents_.windows,
-                 [keep](const auto& window) { return !std::binary_search(keep.begin(), keep.end(), window.first); });
+void Shard::ForgetWorkersIf(absl::FunctionRef<bool(Incarnation)> is_forgotten) {
+  absl::erase_if(contents_.windows, [&](const auto& window) { return is_forgotten(window.first); });
+}
+
+void Shard::BeginOwned() {
+  for (auto& [id, table] : contents_.rows) table->BeginOwned();
 }
 
 std::vector<SweepShare> Shard::BeginSweep() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/byte_view.h"
@@ -129,11 +130,14 @@ class Shard {
 
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { contents_.windows.erase(worker); }
-  // Forgets the windows of all workers but `keep`, ascending.
-  void ForgetWorkersBut(std::span<const Incarnation> keep);
-  // The sweep for rows that outlived their TTL, one of which is made each second: what of each table it is to look at,
-  // and a step of it, which looks at some thousands of rows and takes them off `left`. A step is one update, or none if
-  // it finds no such rows (false); it notes them in `evictions` (may be null).
+  // Forgets the windows of the workers of which this is true.
+  void ForgetWorkersIf(absl::FunctionRef<bool(Incarnation)> is_forgotten);
+  // It is owned by this ps from now on, which may not have heard of all uses of its rows.
+  void BeginOwned();
+  // The sweep for rows that outlived their TTL, or are too many since their limit was lowered, one of which is made
+  // each second: what of each table it is to look at, and a step of it, which looks at some thousands of rows and takes
+  // them off `left`. A step is one update, or none if it finds no such rows (false); it notes them in `evictions` (may
+  // be null).
   std::vector<SweepShare> BeginSweep();
   bool EvictExpired(uint64_t now_ms, std::vector<SweepShare>* left, Evictions* evictions = nullptr);
 

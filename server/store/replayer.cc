@@ -190,6 +190,10 @@ absl::StatusOr<bool> Replayer::ReplayRestored(const v1::LogRecord& record, ByteV
       absl::StrCat("shard ", record.shard(), " version ", record.version(), ": ", status.message()));
 }
 
+bool Replayer::KeepSession(Incarnation worker) const {
+  return sessions_->IsOpen(worker) || sessions_->Adopt(worker, time_->NowMs());
+}
+
 void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
                                std::span<const Incarnation> ended) {
   const int64_t now_ms = time_->NowMs();

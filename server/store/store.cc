@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "common/base/status.h"
+#include "server/shard/shard.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
@@ -47,7 +48,10 @@ Store::Store(const Options& options)
     if (!shards_.Owns(shard)) return waits_.Lose(shard);
     waits_.Tell(*shards_.Get(shard));
   });
-  shards_.SetPrepare([this](Shard* shard) { tables_.PrepareShard(shard); });
+  shards_.SetPrepare([this](Shard* shard) {
+    shard->BeginOwned();
+    tables_.PrepareShard(shard);
+  });
   closer_.SetListener([this](const AppliedStep& applied) { pushes_.TellApplied(applied); });
 }
 

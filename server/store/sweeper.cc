@@ -11,6 +11,7 @@
 #include "server/store/sessions.h"
 #include "server/store/shard_set.h"
 #include "server/store/table_entry.h"
+#include "server/table/eviction_policy.h"
 
 namespace lodestone::server {
 
@@ -19,9 +20,9 @@ void Sweeper::Tick(int64_t now_ms) {
   const std::vector<Incarnation> forgotten = sessions_->ForgetIdle(now_ms);
   if (!forgotten.empty()) ForgetWorkers(forgotten, forgotten, /*ended=*/false);
   const std::shared_ptr<const TableMap> map = catalog_->tables();
-  bool expires = false;
-  for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
-  if (!expires || stopped_.load() || sweeping_.load() > 0) return;
+  bool evicts = false;
+  for (const auto& [id, entry] : *map) evicts |= EvictionPolicy::TracksUsage(*entry->table);
+  if (!evicts || stopped_.load() || sweeping_.load() > 0) return;
   for (const ShardId shard : shards_->owned()) {
     sweeping_.fetch_add(1);
     shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, now_ms] {

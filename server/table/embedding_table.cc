@@ -156,7 +156,7 @@ void EmbeddingTable::NoteEvicted(Key key, Version version) {
 }
 
 bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions, size_t rows_max) {
-  std::vector<Key> keys = policy_.ExpiredKeys(rows_, now_ms, rows_max);
+  std::vector<Key> keys = policy_.SweptKeys(rows_, now_ms, rows_max);
   if (keys.empty()) return false;
   EvictKeys(keys, version);
   CountBytes();

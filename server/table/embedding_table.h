@@ -69,6 +69,8 @@ class EmbeddingTable {
   bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr, size_t rows_max = SIZE_MAX);
   // A sweep begins, one of which is made each second: how many rows it is to look at; 0: none.
   size_t BeginSweep() { return policy_.BeginSweep(rows_); }
+  // Its shard is owned by this ps from now on.
+  void BeginOwned() { policy_.KeepForNow(); }
   // Evicts these rows, as EvictExpired did when the update `version` was applied first. DATA_LOSS if one is not there.
   absl::Status ReplayExpiry(std::span<const Key> keys, Version version);
 

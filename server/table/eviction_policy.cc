@@ -1,5 +1,7 @@
 #include "server/table/eviction_policy.h"
 
+#include <utility>
+
 #include "common/base/limits.h"
 #include "common/base/random.h"
 #include "server/table/page_layout.h"
@@ -14,12 +16,16 @@ constexpr uint64_t kFarPartOfTtl = 2;
 constexpr uint64_t kEvictionStream = 0x6576696374ull;
 constexpr size_t kEvictedShare = 16;       // A full table evicts this part of the rows that it compares.
 constexpr size_t kRowsComparedMax = 4096;  // At once.
+constexpr size_t kRowsComparedOver = 64;   // Where there are more than there may be.
+constexpr size_t kSweptOver = 1 << 16;     // So many are looked at in a sweep then,
+constexpr size_t kSweptOverShare = 4;      // and this part of them goes.
 constexpr uint32_t kRowsPerDraw = 8;
 constexpr size_t kSweepsMax = 60;         // In which a sweep comes round.
 constexpr uint64_t kCandidatesShare = 4;  // Of a table's memory_max_bytes, this part at most is for candidates.
 constexpr uint64_t kBytesPerCandidate = 2 * (sizeof(std::pair<Key, uint32_t>) + 1);
 constexpr uint64_t kCandidatesLeast = 1024;
 constexpr uint64_t kSweepPeriodMs = 1000;
+constexpr uint64_t kKeptForNowMsMax = 24 * 3600 * 1000;
 
 size_t RowsMax(const Table& table, const TableSettings& settings) {
   const uint64_t rows_max = settings.spec.embedding().eviction().rows_max();
@@ -133,9 +139,9 @@ void EvictionPolicy::UseNew(RowId row, uint64_t now_ms) {
 }
 
 template <typename Visit>
-void EvictionPolicy::ForEachCompared(const RowStore& rows, uint64_t draw, const Visit& visit) const {
+void EvictionPolicy::ForEachCompared(const RowStore& rows, size_t count, uint64_t draw, const Visit& visit) const {
   const size_t pages = rows.pages().size();
-  if (pages << rows_log2_ <= kRowsComparedMax) {
+  if (pages << rows_log2_ <= count) {
     for (size_t page = 0; page < pages; ++page) rows.ForEachRowOf(page, visit);
     return;
   }
@@ -143,7 +149,7 @@ void EvictionPolicy::ForEachCompared(const RowStore& rows, uint64_t draw, const 
   const uint32_t run = std::min(kRowsPerDraw, 1u << rows_log2_);
   const uint64_t runs = (uint64_t{pages} << rows_log2_) / run;
   const uint64_t seed = StreamSeed(kEvictionStream, draw);
-  std::vector<uint64_t> drawn(kRowsComparedMax / run);
+  std::vector<uint64_t> drawn(count / run);
   for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = RandomBits(seed, i) % runs;
   std::sort(drawn.begin(), drawn.end());
   drawn.erase(std::unique(drawn.begin(), drawn.end()), drawn.end());
@@ -154,54 +160,89 @@ void EvictionPolicy::ForEachCompared(const RowStore& rows, uint64_t draw, const 
   }
 }
 
-std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const {
+bool EvictionPolicy::IsOverLimit(const RowStore& rows) const { return rows.size() > rows_max_; }
+
+uint64_t EvictionPolicy::WarmthOf(const RowStore& rows, RowId row, uint32_t now) const {
   const bool by_count = settings_->spec.embedding().eviction().policy() == v1::Eviction::LEAST_FREQUENT;
-  // Ties between equal stamps are broken by the other measure, then by row, so that replays agree.
+  const Usage& usage = usage_[rows.PageOf(row)][rows.PlaceOf(row)];
+  const uint64_t recency = UINT32_MAX - AgeOf(usage.last_used, now);
+  const uint64_t high = by_count ? usage.count : recency;
+  const uint64_t low = by_count ? recency : usage.count;
+  return high << 32 | low;
+}
+
+std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const {
   const uint32_t now = TickOf(now_ms);
-  std::vector<std::pair<uint64_t, RowId>> coldness;
-  const auto add = [&](Key, RowId row) {
-    const Usage& usage = usage_[rows.PageOf(row)][rows.PlaceOf(row)];
-    const uint64_t recency = UINT32_MAX - AgeOf(usage.last_used, now);
-    const uint64_t high = by_count ? usage.count : recency;
-    const uint64_t low = by_count ? recency : usage.count;
-    coldness.emplace_back(high << 32 | low, row);
-  };
+  const bool over = IsOverLimit(rows);
+  const size_t least = over ? 2 : 1;                 // So that it gets smaller by new rows, too.
+  std::vector<std::pair<uint64_t, RowId>> compared;  // With their warmth; of equal ones the first goes.
+  const auto add = [&](Key, RowId row) { compared.emplace_back(WarmthOf(rows, row, now), row); };
   // A full table has few places without a row, but those that were drawn may have none.
-  for (uint64_t again = 0; coldness.empty(); ++again) ForEachCompared(rows, draw + again, add);
-  const size_t going = std::clamp<size_t>(std::min(rows_max_, coldness.size()) / kEvictedShare, 1, coldness.size());
-  std::nth_element(coldness.begin(), coldness.begin() + (going - 1), coldness.end());
-  std::vector<Key> keys(going);
-  for (size_t i = 0; i < going; ++i) keys[i] = rows.KeyOf(coldness[i].second);
+  for (uint64_t again = 0; compared.size() < least; ++again) {
+    compared.clear();
+    ForEachCompared(rows, (over ? kRowsComparedOver : kRowsComparedMax) << std::min<uint64_t>(again, 20), draw + again,
+                    add);
+  }
+  const size_t count = over ? compared.size() : std::min(rows_max_, compared.size());
+  return KeysOfColdest(rows, std::max(count / kEvictedShare, least), &compared);
+}
+
+std::vector<Key> EvictionPolicy::KeysOfColdest(const RowStore& rows, size_t count,
+                                               std::vector<std::pair<uint64_t, RowId>>* warmth) {
+  if (count == 0) return {};
+  std::nth_element(warmth->begin(), warmth->begin() + (count - 1), warmth->end());
+  std::vector<Key> keys(count);
+  for (size_t i = 0; i < count; ++i) keys[i] = rows.KeyOf((*warmth)[i].second);
   return keys;
 }
 
 size_t EvictionPolicy::BeginSweep(const RowStore& rows) {
+  const uint64_t pages = rows.pages().size();
+  const size_t over = IsOverLimit(rows) ? std::min<size_t>(pages << rows_log2_, kSweptOver) : 0;
   const uint64_t ttl_ms = settings_->spec.embedding().eviction().ttl_ms();
-  if (ttl_ms == 0) return 0;
+  if (ttl_ms == 0) return over;
   const uint64_t round = std::clamp<uint64_t>(ttl_ms / 2 / kSweepPeriodMs, 1, kSweepsMax);
   const uint64_t number = (sweeps_++ + table_->id()) % round;
-  const uint64_t pages = rows.pages().size();
-  return ((number + 1) * pages / round - number * pages / round) << rows_log2_;
+  return std::max<size_t>(((number + 1) * pages / round - number * pages / round) << rows_log2_, over);
 }
 
-std::vector<Key> EvictionPolicy::ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max) {
+std::vector<Key> EvictionPolicy::SweptKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max) {
   std::vector<Key> keys;
-  // A sweep may have read the clock before the table was made.
-  if (settings_->spec.embedding().eviction().ttl_ms() == 0 || now_ms <= made_ms_) return keys;
-  NoteTime(now_ms);
-  restored_ = false;
-  if (now_ms < kept_until_ms_) return keys;
+  const bool expire = MayExpire(now_ms);
+  if (!expire && !IsOverLimit(rows)) return keys;
   const uint32_t now = TickOf(now_ms);
   const uint64_t ttl_ticks = TtlTicks();
   const size_t pages = rows.pages().size();
+  std::vector<std::pair<uint64_t, RowId>> staying;  // With their warmth, if there are too many.
   for (size_t page = 0; page < pages && page << rows_log2_ < rows_max; ++page) {
     if (sweep_page_ >= pages) sweep_page_ = 0;
     const Usage* const usage = usage_[sweep_page_].get();
     rows.ForEachRowOf(sweep_page_++, [&](Key key, RowId row) {
-      if (AgeOf(usage[rows.PlaceOf(row)].last_used, now) > ttl_ticks) keys.push_back(key);
+      if (expire && AgeOf(usage[rows.PlaceOf(row)].last_used, now) > ttl_ticks) {
+        keys.push_back(key);
+      } else if (IsOverLimit(rows)) {
+        staying.emplace_back(WarmthOf(rows, row, now), row);
+      }
     });
   }
+  const size_t left = rows.size() - keys.size();
+  if (left <= rows_max_) return keys;
+  const size_t going = std::min(left - rows_max_, (staying.size() + kSweptOverShare - 1) / kSweptOverShare);
+  const std::vector<Key> coldest = KeysOfColdest(rows, going, &staying);
+  keys.insert(keys.end(), coldest.begin(), coldest.end());
   return keys;
+}
+
+bool EvictionPolicy::MayExpire(uint64_t now_ms) {
+  const uint64_t ttl_ms = settings_->spec.embedding().eviction().ttl_ms();
+  // A sweep may have read the clock before the table was made.
+  if (ttl_ms == 0 || now_ms <= made_ms_) return false;
+  NoteTime(now_ms);
+  restored_ = false;
+  if (std::exchange(keeps_for_now_, false)) {
+    kept_until_ms_ = std::max(kept_until_ms_, now_ms + std::min(ttl_ms, kKeptForNowMsMax));
+  }
+  return now_ms >= kept_until_ms_;
 }
 
 }  // namespace lodestone::server

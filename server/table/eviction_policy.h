@@ -64,6 +64,9 @@ class EvictionPolicy {
   // Rows are used, or looked through, at `now_ms`. A clock that has run far since a restored table was last used may be
   // wrong: rows go by their TTL only once the table has been here for that long again.
   void NoteTime(uint64_t now_ms);
+  // Uses of rows may be unknown here: those by pulls are on no disk until their page is written, and no follower hears
+  // of them. From the next sweep on no row goes by its TTL for as long as that is, or for a day.
+  void KeepForNow() { keeps_for_now_ = true; }
 
   // The next two REQUIRE: tracks_usage().
   void Use(RowId row, uint64_t now_ms) {
@@ -76,14 +79,15 @@ class EvictionPolicy {
 
   // The rows that make room in a full table: those that were least frequently or least recently used among all rows,
   // or, in a large table, among those of some thousands of places drawn by `draw`; a sixteenth of them, so that each
-  // call is short.
+  // call is short. Where the limit was lowered, among some dozens, each time: sweeps do the rest.
   std::vector<Key> ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const;
   // A sweep begins, one of which is made each second: how many rows it is to look at, whole pages, so that each row is
-  // looked at within half of its TTL or a minute. 0: none this time, or there is no TTL.
+  // looked at within half of its TTL or a minute. 0: none this time, or there is nothing to look for.
   size_t BeginSweep(const RowStore& rows);
   // Those that outlived their TTL among the next `rows_max` rows, rounded up to pages, which begin behind those of the
-  // call before.
-  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max);
+  // call before; and, of a table that has more rows than it may since its limit was lowered, the coldest quarter of
+  // them.
+  std::vector<Key> SweptKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max);
 
  private:
   static constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are 795 days.
@@ -99,10 +103,17 @@ class EvictionPolicy {
     return static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
   }
   uint64_t TtlTicks() const;
+  bool IsOverLimit(const RowStore& rows) const;
+  // A sweep looks at `now_ms`: whether rows go by their TTL.
+  bool MayExpire(uint64_t now_ms);
+  static std::vector<Key> KeysOfColdest(const RowStore& rows, size_t count,
+                                        std::vector<std::pair<uint64_t, RowId>>* warmth);
+  // What tells how cold a row is: the lower, the colder. Ties between equal stamps are broken by the other measure.
+  uint64_t WarmthOf(const RowStore& rows, RowId row, uint32_t now) const;
   void ForgetSomeCandidates();
-  // Calls visit(key, row) for the rows that ColdestKeys compares.
+  // Calls visit(key, row) for the rows that ColdestKeys compares, about `count`.
   template <typename Visit>
-  void ForEachCompared(const RowStore& rows, uint64_t draw, const Visit& visit) const;
+  void ForEachCompared(const RowStore& rows, size_t count, uint64_t draw, const Visit& visit) const;
 
   // Constant after construction.
   const Table* table_;
@@ -118,6 +129,7 @@ class EvictionPolicy {
   uint64_t sweeps_ = 0;         // Begun; tables begin with different numbers, so that small ones take turns.
   uint32_t newest_tick_ = 0;    // Of NoteTime, and of what was restored.
   bool restored_ = false;       // And not looked through since.
+  bool keeps_for_now_ = false;  // From the next sweep on.
   uint64_t kept_until_ms_ = 0;  // No row goes by its TTL before.
   std::vector<PageUsage> usage_;
   Candidates candidates_;

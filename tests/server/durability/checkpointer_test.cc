@@ -89,6 +89,8 @@ TEST_F(CheckpointerTest, KnowsWhetherAShardChangedSinceTheNewestCheckpoint) {
   EXPECT_FALSE(checkpointer.Changed());
   PushMany(ps, 3, 3);
   EXPECT_TRUE(checkpointer.Changed());
+  ASSERT_TRUE(ps.storage->Checkpoint("mine").ok());
+  EXPECT_TRUE(checkpointer.Changed()) << "a named one may be deleted by hand";
 }
 
 // Regression: for each shard that came from another ps, a ps wrote all that it held, which is what a move and a

@@ -408,6 +408,30 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+// The worker's session is in the log of the first executor, whose end the machine lost, and its push in the other's.
+TEST_P(StorageLifeTest, APushThatIsThereIsNotAppliedAgainWhereItsSessionWasLost) {
+  constexpr Incarnation kLater = kWorker + 1;
+  v1::Config killed;
+  uint64_t before = 0;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+    before = fs::file_size(Segments(config_)[0]);
+    EnsureTables(ps, kLater);
+    ASSERT_TRUE(Push(ps, 1, 1.0f, kLater).ok());
+    killed = Killed();
+  }
+  fs::resize_file(Segments(killed)[0], before);
+  const Ps ps = StartWell(killed);
+  EnsureTables(ps, kLater);
+  const auto pushed = Push(ps, 1, 1.0f, kLater);
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  int duplicates = 0;
+  for (const auto& shard : pushed->shards()) duplicates += shard.duplicate();
+  EXPECT_EQ(duplicates, kShards / 2) << "those of the other executor";
+}
+
 // A table that was made after the checkpoint is in the log alone.
 class GoingBackTest : public StorageLifeTest {
  protected:

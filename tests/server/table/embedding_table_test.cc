@@ -1,5 +1,6 @@
 #include "server/table/embedding_table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
@@ -265,6 +266,67 @@ TEST_F(EmbeddingTableTest, EvictsWhatOutlivedItsTtlAndStartsItAnew) {
   EXPECT_EQ(rows_->rows(), 1u);
   Push({{1, 3}});
   EXPECT_EQ(Read({1}), std::vector<float>{3.5f});
+}
+
+// Regression: a row that was only pulled went at once after a restart or a failover, where nothing had heard of the
+// pulls.
+TEST_F(EmbeddingTableTest, WhatBeginsToBeOwnedKeepsItsRowsForTheirTtlOrADay) {
+  constexpr uint64_t kDayMs = 24 * 3600'000;
+  for (const uint64_t ttl_ms : {uint64_t{10'000}, 3 * kDayMs}) {
+    const uint64_t kept_ms = std::min(ttl_ms, kDayMs);
+    spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(ttl_ms);
+    Make();
+    Push({{1, 1}, {2, 1}});
+    now_ms_ += ttl_ms - 1'000;
+    rows_->BeginOwned();
+    for (const uint64_t after_ms : {uint64_t{1'500}, kept_ms - 2'000}) {
+      now_ms_ += after_ms;
+      EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1)) << ttl_ms;
+    }
+    Read({2});
+    now_ms_ += 3'000;
+    EXPECT_TRUE(rows_->EvictExpired(now_ms_, ++version_)) << ttl_ms;
+    EXPECT_EQ(Read({1, 2}), (std::vector<float>{0, 1}));
+  }
+}
+
+// Regression: each new row made room for itself alone, so that the table stayed as large as it was; or, of a large one,
+// a push of many new keys evicted millions of rows at once.
+TEST_F(EmbeddingTableTest, ALimitThatIsLoweredIsReachedByPushesAndBySweepsInSmallSteps) {
+  constexpr size_t kRows = 100'000;
+  for (const size_t lowered : {size_t{50}, size_t{40'000}}) {
+    for (const bool pushes : {true, false}) {
+      spec_.mutable_embedding()->mutable_eviction()->set_rows_max(kRows);
+      Make();
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = 0; key < kRows; ++key) rows.emplace_back(key, 1.0f);
+      Push(rows);
+      now_ms_ += 1'000;
+      const std::vector<std::pair<Key, float>> hot(rows.end() - 10, rows.end());
+      if (!pushes) Push(hot);
+      spec_.mutable_embedding()->mutable_eviction()->set_rows_max(lowered);
+      const auto kept = table_->Keep(spec_);
+      ASSERT_TRUE(kept.ok()) << kept.status();
+      rows_->SetSettings(*kept);
+      size_t steps = 0;
+      for (size_t before = rows_->rows(); before > lowered; before = rows_->rows(), ++steps) {
+        ASSERT_LT(steps, kRows);
+        if (pushes) {
+          Push({{kRows + steps, 1.0f}});
+          ASSERT_LE(before + 1 - rows_->rows(), 8u) << "at once";
+        } else {
+          ASSERT_GT(rows_->BeginSweep(), 0u);
+          rows_->EvictExpired(now_ms_, ++version_, nullptr, 8192);
+          ASSERT_LE(before - rows_->rows(), 8192 / 4 + rows_->layout().rows()) << "at once";
+        }
+      }
+      EXPECT_EQ(rows_->BeginSweep(), 0u);
+      EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1));
+      if (pushes) continue;
+      EXPECT_EQ(rows_->rows(), lowered) << "and no more than it must";
+      if (lowered > 1'000) EXPECT_EQ(Read({kRows - 1, kRows - 10}), (std::vector<float>{2, 2})) << "those in use stay";
+    }
+  }
 }
 
 // Stamps of uses were compared as numbers: when they began anew, after 795 days, each sweep evicted all rows.
