@@ -190,7 +190,7 @@ absl::StatusOr<bool> Replayer::ReplayRestored(const v1::LogRecord& record, ByteV
       absl::StrCat("shard ", record.shard(), " version ", record.version(), ": ", status.message()));
 }
 
-bool Replayer::KeepSession(Incarnation worker) const {
+bool Replayer::KeepSession(Incarnation worker) {
   return sessions_->IsOpen(worker) || sessions_->Adopt(worker, time_->NowMs());
 }
 
@@ -286,7 +286,8 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
   const int64_t now_ms = time_->NowMs();
   v1::LogRecord record;
   for (const Incarnation worker : ended) {
-    if (!sessions_->End(worker)) continue;
+    if (sessions_->IsOver(worker)) continue;  // It is in the log already.
+    sessions_->End(worker);
     record.set_session_forgotten(worker);
     record.set_session_ended(true);
     log_->AppendToOneUnawaited(record);

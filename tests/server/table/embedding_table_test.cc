@@ -324,7 +324,8 @@ TEST_F(EmbeddingTableTest, ALimitThatIsLoweredIsReachedByPushesAndBySweepsInSmal
       EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1));
       if (pushes) continue;
       EXPECT_EQ(rows_->rows(), lowered) << "and no more than it must";
-      if (lowered > 1'000) EXPECT_EQ(Read({kRows - 1, kRows - 10}), (std::vector<float>{2, 2})) << "those in use stay";
+      if (lowered < 1'000) continue;
+      EXPECT_EQ(Read({kRows - 1, kRows - 10}), (std::vector<float>{2, 2})) << "those in use stay";
     }
   }
 }
