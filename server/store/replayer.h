@@ -39,7 +39,8 @@ class Replayer {
   // already, are skipped: false. Records of one shard must come in order; those of several may come from several
   // threads. DATA_LOSS or another error, naming the shard, if the record cannot be what happened to it.
   absl::StatusOr<bool> Replay(const v1::LogRecord& record, ByteView payload);
-  // Whether a worker of which a shard has marks has a session. One that is not known gets one, unless it may have ended.
+  // Whether a worker of which a shard has marks has a session. One that is not known gets one, unless it may have
+  // ended.
   bool KeepSession(Incarnation worker);
   // Sessions that a checkpoint holds, the newest that was forgotten, and workers above it that have ended.
   void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
