@@ -143,13 +143,12 @@ void Security::Reload() {
 
 absl::StatusOr<std::shared_ptr<const Identities>> Security::ParseIdentities() const {
   const std::string& content = identities_->content();
+  auto parsed = Identities::Parse(content, identities_->path(), config_.security().client_certificates());
   const bool is_json = absl::StartsWith(content, "{");  // A part of that is no JSON.
-  if (!content.empty() && content.back() != '\n' && !is_json) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(identities_->path(), ":", std::count(content.begin(), content.end(), '\n') + 1,
-                     ": the last line does not end, as if the file were cut off here; end it with a newline"));
-  }
-  return Identities::Parse(content, identities_->path(), config_.security().client_certificates());
+  if (!parsed.ok() || absl::EndsWith(content, "\n") || is_json) return parsed;
+  return absl::InvalidArgumentError(
+      absl::StrCat(identities_->path(), ":", std::count(content.begin(), content.end(), '\n') + 1,
+                   ": the last line does not end, as if the file were cut off here; end it with a newline"));
 }
 
 void Security::ReloadIdentities() {
