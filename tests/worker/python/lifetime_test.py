@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import weakref
 from unittest import mock
@@ -16,7 +17,7 @@ import numpy as np
 
 import lodestone
 from cluster_case import ClusterCase
-from lodestone import _library
+from lodestone import _connection, _library
 
 
 class Held:
@@ -206,6 +207,17 @@ class Dropped(ClusterCase):
         held.go_on.set()
         self.assertTrue(gone.wait(60))
         lodestone.connect(self.local.address, worker=place).close()
+
+    def test_places_of_dropped_clusters_are_free_for_the_next(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        logging.getLogger("lodestone").setLevel(logging.ERROR)
+        self.addCleanup(logging.getLogger("lodestone").setLevel, logging.NOTSET)
+        for _ in range(10):  # Of 8.
+            self.drop(lambda cluster: cluster.dense("places", 2).pull())
+        gc.collect()
+        while len(_connection._open) > 1:  # That of this test.
+            time.sleep(0.01)
 
     def test_a_dropped_cluster_with_a_subscription_says_what_to_do(self):
         freed, left = Counted(self, "subscription_release"), Counted(self, "disconnect")

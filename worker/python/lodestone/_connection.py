@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import threading
@@ -96,6 +97,13 @@ class _Closer:
 def close_when_dropped(cluster: Any, connection: Connection) -> None:
     """Has the connection closed once nothing refers to `cluster`."""
     _closer.watch(cluster, connection)
+
+
+def leave_dropped() -> None:
+    """Has the connections closed, soon, of clusters that were dropped with calls in flight, which are only found when garbage
+    is collected: a worker that connects may need their place."""
+    if _open:
+        gc.collect()
 
 
 def close_all() -> None:
