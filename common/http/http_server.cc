@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -34,6 +35,7 @@ constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those
 constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
 constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
 constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
+constexpr size_t kSmallBodyBytes = 64 << 10;  // Those up to this are kept however many others there are.
 constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
 // The longest wait of RunLibrary: the library does not listen while there are no file descriptors, and looks for some
 // only when it is run.
@@ -80,6 +82,7 @@ HttpResponse Error(int code, std::string_view what) {
 // the one that runs its handler.
 struct Exchange {
   bool begun = false;     // ConnectionTable::BeginAnswer.
+  bool judged = false;    // Security::check has let it through, or has made `answer`.
   bool answered = false;  // `answer` is there.
   bool takes_gzip = false;
   bool zipped = false;        // `answer`'s body.
@@ -135,8 +138,10 @@ class HttpServer::Impl {
   MHD_Result Begin(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
   void Read(MHD_Connection* connection, const char* path, HttpRequest* request) const;
   MHD_Result Send(MHD_Connection* connection, Exchange* exchange);
+  // Why the request is refused; nullopt: it is let through.
+  std::optional<HttpResponse> Judge(const HttpRequest& request) const;
   // On a handler's thread.
-  HttpResponse Answer(const HttpRequest& request) const;
+  HttpResponse Answer(const Exchange& exchange) const;
   void RunHandlers();
   // Receives and sends. Not the library's own loop: that of 0.9.75 waits for ever, deaf to everything that it has just
   // heard of, when exactly 128 connections (or a multiple) have something for it at once.
@@ -271,6 +276,15 @@ MHD_Result HttpServer::Impl::TakeHeaders(MHD_Connection* connection, const char*
                                          Exchange* exchange) {
   if (method != "POST" || !IsPost(path)) return MHD_YES;
   exchange->body_bytes_max = posts_.body_bytes_max;
+  // Of one who may not ask nothing is kept.
+  Read(connection, path, &exchange->request);
+  std::optional<HttpResponse> refused = Judge(exchange->request);
+  exchange->judged = true;
+  if (refused.has_value()) {
+    exchange->answer = *std::move(refused);
+    exchange->answered = true;
+    exchange->body_lost = true;
+  }
   const std::string_view length = Header(connection, "Content-Length");
   uint64_t bytes = 0;
   // If there is no length, the body comes in chunks.
@@ -282,12 +296,15 @@ MHD_Result HttpServer::Impl::TakeHeaders(MHD_Connection* connection, const char*
 
 MHD_Result HttpServer::Impl::TakeBody(const char* body, size_t bytes, Exchange* exchange) {
   exchange->body_bytes += bytes;
-  const bool fits = kept_bytes_ + bytes <= kBodiesMax * posts_.body_bytes_max;
+  const bool fits =
+      exchange->body_bytes <= kSmallBodyBytes || kept_bytes_ + bytes <= kBodiesMax * posts_.body_bytes_max;
   if (exchange->body_bytes <= exchange->body_bytes_max && fits && !exchange->body_lost) {
     exchange->request.body.append(body, bytes);
     kept_bytes_ += bytes;
   } else {
     exchange->body_lost = true;
+    kept_bytes_ -= exchange->request.body.size();
+    exchange->request.body = std::string();
   }
   return exchange->body_bytes <= exchange->body_bytes_max + kDrainBytesMax ? MHD_YES : MHD_NO;
 }
@@ -312,6 +329,7 @@ MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path,
     exchange->answer = Error(400, absl::StrCat("this request has more than ", limits::kHttpRequestBytesMax, " bytes"));
     return Send(connection, exchange);
   }
+  if (exchange->answered) return Send(connection, exchange);
   const bool posts = IsPost(path);
   if (posts ? method != "POST" : method != "GET" && method != "HEAD") {
     exchange->allowed = posts ? "POST" : "GET, HEAD";
@@ -328,7 +346,7 @@ MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path,
     exchange->answer = Error(503, "too many long requests at a time; send this one again later");
     return Send(connection, exchange);
   }
-  Read(connection, path, &exchange->request);
+  if (!exchange->judged) Read(connection, path, &exchange->request);
   MHD_suspend_connection(connection);
   MutexLock lock(&mu_);
   suspended_.emplace_back(connection, exchange);
@@ -370,10 +388,17 @@ MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange
   return queued;
 }
 
-HttpResponse HttpServer::Impl::Answer(const HttpRequest& request) const {
-  if (security_.check != nullptr && !security_.open.contains(request.path)) {
-    const absl::Status status = security_.check(request);
-    if (!status.ok()) return Error(absl::IsUnauthenticated(status) ? 401 : 403, std::string(status.message()));
+std::optional<HttpResponse> HttpServer::Impl::Judge(const HttpRequest& request) const {
+  if (security_.check == nullptr || security_.open.contains(request.path)) return std::nullopt;
+  const absl::Status status = security_.check(request);
+  if (status.ok()) return std::nullopt;
+  return Error(absl::IsUnauthenticated(status) ? 401 : 403, std::string(status.message()));
+}
+
+HttpResponse HttpServer::Impl::Answer(const Exchange& exchange) const {
+  const HttpRequest& request = exchange.request;
+  if (!exchange.judged) {
+    if (std::optional<HttpResponse> refused = Judge(request); refused.has_value()) return *std::move(refused);
   }
   const Paths& paths = IsPost(request.path) ? posts_.paths : paths_;
   const auto found = paths.find(request.path);
@@ -389,7 +414,7 @@ void HttpServer::Impl::RunHandlers() {
     const auto [connection, exchange] = suspended_.front();
     suspended_.pop_front();
     mu_.Unlock();
-    exchange->answer = Answer(exchange->request);
+    exchange->answer = Answer(*exchange);
     Zip(exchange);
     exchange->answered = true;
     MHD_resume_connection(connection);

@@ -53,7 +53,7 @@ class HttpServer {
   // Paths that are asked with POST, and with nothing else.
   struct Posts {
     Paths paths;
-    size_t body_bytes_max = 0;  // A longer body is answered with 413, and not kept; 503 if there are many.
+    size_t body_bytes_max = 0;  // A longer body is answered with 413, and not kept; 503 if there are many long ones.
   };
 
   // TLS and authorization of a port.
@@ -63,7 +63,7 @@ class HttpServer {
     // Whether clients are asked for a certificate. None is better than one that the authorities do not vouch for.
     bool asks_clients = false;
     // Judges requests of all paths, there or not, but for those of `open`: UNAUTHENTICATED becomes 401, anything else
-    // 403. Null: all are answered. Called as a Handler is.
+    // 403. Null: all are answered. Called as a Handler is, and before the body of a POST comes: must be quick.
     std::function<absl::Status(const HttpRequest&)> check = nullptr;
     // Paths that need no authorization: probes carry no token, and the page asks its user for one.
     std::set<std::string> open = {"/", "/healthz", "/readyz"};

@@ -53,10 +53,24 @@ void Access::Replace(std::shared_ptr<const Identities> identities) {
     const auto known = before.find(identity.name());
     grants.push_back(std::make_shared<Grant>(identity, dependencies_.tables, dependencies_.time,
                                              known == before.end() ? nullptr : known->second.get()));
+    if (known != before.end() && known->second->role() == identity.role()) before.erase(known);
   }
+  for (const auto& [name, grant] : before) Remove(*grant);
   grants_ = std::move(grants);
   identities_ = std::move(identities);
   generation_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void Access::Remove(const Grant& grant) {
+  v1::IdentityStatus counted;
+  grant.FillStatus(&counted);
+  v1::IdentityStatus& removed = removed_[grant.role()];
+  removed.set_name("(removed)");
+  removed.set_role(counted.role());
+  removed.set_calls(removed.calls() + counted.calls());
+  removed.set_denied(removed.denied() + counted.denied());
+  removed.set_throttled(removed.throttled() + counted.throttled());
+  removed.set_push_bytes(removed.push_bytes() + counted.push_bytes());
 }
 
 absl::StatusOr<Shown> Access::ShownBy(const IncomingCall& call) {
@@ -187,6 +201,7 @@ void Access::NoteDenied(const Grant* grant, const IncomingCall& call, const absl
 void Access::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
   for (const GrantRef& grant : grants_) grant->FillStatus(status->add_identities());
+  for (const auto& [role, removed] : removed_) *status->add_identities() = removed;
   if (unknown_denied_ == 0) return;
   v1::IdentityStatus* const unknown = status->add_identities();
   unknown->set_name("(unknown)");

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -91,6 +92,8 @@ class Access {
   // The grant of the identity that this proves, or UNAUTHENTICATED with the reason.
   absl::StatusOr<GrantRef> Resolve(const Shown& shown) const;
   absl::StatusOr<GrantRef> ResolveCall(const IncomingCall& call) const;
+  // Adds what a grant that goes has counted to removed_.
+  void Remove(const Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // Constant after construction.
@@ -103,6 +106,8 @@ class Access {
   mutable Mutex mu_;
   std::shared_ptr<const Identities> identities_ ABSL_GUARDED_BY(mu_);
   std::vector<GrantRef> grants_ ABSL_GUARDED_BY(mu_);  // Beside identities_->all().
+  // What grants that are gone have counted, by role: what is summed over all of a role does not fall.
+  std::map<v1::Identity::Role, v1::IdentityStatus> removed_ ABSL_GUARDED_BY(mu_);
   std::vector<Watched> watched_ ABSL_GUARDED_BY(mu_);
   uint64_t unknown_denied_ ABSL_GUARDED_BY(mu_) = 0;
 };

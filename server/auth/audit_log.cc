@@ -15,6 +15,21 @@
 #include "nlohmann/json.hpp"
 
 namespace lodestone::server {
+namespace {
+
+// Whether the file ends inside a line, as one whose disk was full does; false if that cannot be told.
+bool EndsInsideLine(const std::string& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_size == 0) return false;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) return false;
+  char last = '\n';
+  const ssize_t bytes = pread(fd, &last, 1, found.st_size - 1);
+  close(fd);
+  return bytes == 1 && last != '\n';
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Audit>> Audit::Open(const std::string& path, const TimeSource* time) {
   std::unique_ptr<Audit> audit(new Audit(path, time));
@@ -37,6 +52,7 @@ absl::Status Audit::OpenFile() {
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("security.audit_log: ", path_, ": open"));
   if (fd_ >= 0) close(fd_);
   fd_ = fd;
+  inside_line_ = EndsInsideLine(path_);
   return absl::OkStatus();
 }
 
@@ -45,7 +61,7 @@ void Audit::WriteLine(const std::string& line) {
     LODESTONE_LOG(INFO, "audit", "{}", line);
     return;
   }
-  const std::string text = line + "\n";
+  const std::string text = absl::StrCat(inside_line_ ? "\n" : "", line, "\n");
   size_t written = 0;
   absl::Status status;
   while (status.ok() && written < text.size()) {
@@ -56,6 +72,7 @@ void Audit::WriteLine(const std::string& line) {
       status = absl::ErrnoToStatus(errno, absl::StrCat("security.audit_log: ", path_, ": write"));
     }
   }
+  if (written > 0) inside_line_ = text[written - 1] != '\n';
   if (!status.ok()) LODESTONE_LOG(ERROR, "audit", "{} (not in the audit log: {})", line, status.ToString());
   health_ = status;
 }

@@ -67,6 +67,7 @@ class Audit {
   Audit(std::string path, const TimeSource* time) : path_(std::move(path)), time_(time) {}
 
   absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes a line of its own: after a part of one, of a write that failed, it begins another.
   void WriteLine(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteUnwritten(const std::string& identity, Denials* denials) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string LineOf(const Entry& entry, const std::string& outcome) const;
@@ -76,6 +77,7 @@ class Audit {
 
   mutable Mutex mu_;
   int fd_ ABSL_GUARDED_BY(mu_) = -1;
+  bool inside_line_ ABSL_GUARDED_BY(mu_) = false;  // The file ends without a newline.
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Denials> denials_ ABSL_GUARDED_BY(mu_);  // By identity.
 };

@@ -64,9 +64,18 @@ absl::StatusOr<GrantRef> Caller::grant() {
   grant_ = access_->Resolve(shown_);
   if (grant_.ok()) return grant_;
   // Not UNAUTHENTICATED: a caller with a new token opens another stream with it, and goes on.
-  grant_ = absl::UnavailableError(
-      absl::StrCat("the identity of this call or stream is no longer valid: ", grant_.status().message()));
+  grant_ = absl::UnavailableError(absl::StrCat("the identity of this call or stream, ", opened_with_->Described(),
+                                               ", is no longer valid: ", grant_.status().message()));
   return grant_;
+}
+
+absl::StatusOr<GrantRef> Caller::GrantFor(const char* method) {
+  absl::StatusOr<GrantRef> grant = this->grant();
+  if (grant.ok()) return grant;
+  IncomingCall denied = call_;
+  denied.method = method;
+  access_->NoteDenied(nullptr, denied, grant.status());
+  return grant;
 }
 
 absl::Status Caller::Note(const char* method, const GrantRef& grant, absl::Status status) {
@@ -102,19 +111,19 @@ absl::StatusOr<int64_t> Caller::Check(const v1::Call& call, size_t payload_bytes
 }
 
 absl::StatusOr<int64_t> Caller::CheckPush(const v1::PushRequest& push, size_t payload_bytes) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(kPush));
   const absl::StatusOr<int64_t> hold_ms = JudgePush(*grant, push.parts(), payload_bytes, kPush);
   LODESTONE_RETURN_IF_ERROR(Note(kPush, grant, hold_ms.status()));
   return hold_ms;
 }
 
 absl::Status Caller::CheckPull(const v1::PullRequest& pull) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(kPull));
   return Note(kPull, grant, JudgePull(*grant, pull.parts(), kPull));
 }
 
 absl::StatusOr<int64_t> Caller::CheckPushPull(const v1::PushPullRequest& request, size_t payload_bytes) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(kPushPull));
   const absl::Status pull = JudgePull(*grant, request.pull().parts(), kPushPull);
   const absl::StatusOr<int64_t> hold_ms =
       pull.ok() ? JudgePush(*grant, request.push().parts(), payload_bytes, kPushPull) : pull;
@@ -123,7 +132,7 @@ absl::StatusOr<int64_t> Caller::CheckPushPull(const v1::PushPullRequest& request
 }
 
 absl::Status Caller::CheckSubscribe(const v1::SubscribeRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(kSubscribe));
   absl::Status status = grant->CheckRole(Identity::OBSERVER, kSubscribe);
   for (const auto& table : request.tables()) {
     if (status.ok()) status = grant->CheckRead(table.table());
@@ -132,15 +141,16 @@ absl::Status Caller::CheckSubscribe(const v1::SubscribeRequest& request) {
 }
 
 absl::Status Caller::CheckEnsureTables(const v1::EnsureTablesRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
-  absl::Status status = grant->CheckRole(Identity::WORKER, kEnsureTables);
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(kEnsureTables));
+  const bool describes = request.tables().empty() && request.worker_incarnation() == 0;
+  absl::Status status = grant->CheckRole(describes ? Identity::OBSERVER : Identity::WORKER, kEnsureTables);
   for (const v1::TableSpec& table : request.tables()) {
     if (!status.ok()) break;
     status = JudgeTable(*grant, table.name(), access_->dependencies_.tables->name_of(TableIdOf(table.name())));
   }
   for (const std::string& name : request.describe()) {
-    if (!status.ok()) break;
-    if (!grant->CheckRead(absl::string_view(name)).ok()) status = grant->CheckWrite(absl::string_view(name));
+    if (!status.ok() || grant->CheckWrite(absl::string_view(name)).ok()) continue;
+    status = grant->CheckRead(absl::string_view(name));
   }
   return Note(kEnsureTables, grant, std::move(status));
 }
@@ -161,7 +171,7 @@ void Caller::NoteAdmitted(const char* method) {
 }
 
 absl::Status Caller::CheckRole(Identity::Role least, const char* method, const char* what) {
-  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, this->grant());
+  LODESTONE_ASSIGN_OR_RETURN(const GrantRef grant, GrantFor(method));
   return Note(method, grant, grant->CheckRole(least, what));
 }
 

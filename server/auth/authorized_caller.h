@@ -51,6 +51,8 @@ class Caller {
   void NoteAdmitted(const char* method);
 
  private:
+  // The current grant, as grant(), for a call of `method`: one without a grant is counted as denied.
+  absl::StatusOr<GrantRef> GrantFor(const char* method);
   // Counts an admitted or denied call of `method`, and returns `status`.
   absl::Status Note(const char* method, const GrantRef& grant, absl::Status status);
 

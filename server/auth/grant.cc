@@ -30,7 +30,7 @@ std::string NameOf(Identity::Role role) { return absl::AsciiStrToLower(Identity:
 Grant::Grant(const Identity& identity, const TableInfo* tables, const TimeSource* time, const Grant* before)
     : identity_(identity),
       tables_(tables),
-      counts_(before == nullptr ? std::make_shared<Counts>() : before->counts_),
+      counts_(before == nullptr || before->role() != identity.role() ? std::make_shared<Counts>() : before->counts_),
       quota_(before == nullptr || !SameQuota(identity, before->identity_) ? std::make_shared<Quota>(identity, time)
                                                                           : before->quota_) {}
 

@@ -39,7 +39,8 @@ class Grant {
     std::atomic<uint64_t> push_bytes{0};
   };
 
-  // `tables` must outlive this. `before`: the previous version's grant of the same name; null: none.
+  // `tables` must outlive this. `before`: the previous version's grant of the same name, whose counts go on if it has
+  // the same role; null: none.
   Grant(const v1::Identity& identity, const TableInfo* tables, const TimeSource* time, const Grant* before);
 
   const std::string& name() const { return identity_.name(); }

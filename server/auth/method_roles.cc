@@ -16,7 +16,7 @@ const absl::flat_hash_map<absl::string_view, MethodRole>& Methods() {
   constexpr MethodRole kCluster = {Identity::ADMIN, true, false};
   constexpr MethodRole kOperate = {Identity::ADMIN, false, false};
   static const auto* const methods = new absl::flat_hash_map<absl::string_view, MethodRole>{
-      {"/lodestone.v1.ParameterServer/EnsureTables", kWorkOnTables},
+      {"/lodestone.v1.ParameterServer/EnsureTables", kReadTables},  // To make tables: worker (authorized_caller.cc).
       {"/lodestone.v1.ParameterServer/Push", kWorkOnTables},
       {"/lodestone.v1.ParameterServer/Pull", kReadTables},
       {"/lodestone.v1.ParameterServer/PushPull", kWorkOnTables},

@@ -1,9 +1,11 @@
 #include "server/auth/security.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
@@ -96,8 +98,7 @@ absl::Status Security::OpenIdentities() {
   const v1::SecurityConfig& security = config_.security();
   identities_.emplace(security.identities());
   if (const auto read = identities_->Refresh(); !read.ok()) return Annotate(read.status(), "security.identities");
-  LODESTONE_ASSIGN_OR_RETURN(
-      auto identities, Identities::Parse(identities_->content(), identities_->path(), security.client_certificates()));
+  LODESTONE_ASSIGN_OR_RETURN(auto identities, ParseIdentities());
   LODESTONE_LOG(INFO, "security", "only identities of the file may call file={} count={}", security.identities(),
                 identities->all().size());
   Access::Dependencies dependencies;
@@ -140,13 +141,26 @@ void Security::Reload() {
   audit_->CheckTime();
 }
 
+absl::StatusOr<std::shared_ptr<const Identities>> Security::ParseIdentities() const {
+  const std::string& content = identities_->content();
+  auto parsed = Identities::Parse(content, identities_->path(), config_.security().client_certificates());
+  const bool is_json = absl::StartsWith(content, "{");  // A part of that is no JSON.
+  if (!parsed.ok() || absl::EndsWith(content, "\n") || is_json) return parsed;
+  return absl::InvalidArgumentError(
+      absl::StrCat(identities_->path(), ":", std::count(content.begin(), content.end(), '\n') + 1,
+                   ": the last line does not end, as if the file were cut off here; end it with a newline"));
+}
+
 void Security::ReloadIdentities() {
   const absl::StatusOr<bool> read = identities_->Refresh();
   absl::Status status = read.status();
   if (read.ok()) {
-    if (!*read && !read_failed_) return;
-    auto fresh =
-        Identities::Parse(identities_->content(), identities_->path(), config_.security().client_certificates());
+    if (*read) {
+      unjudged_ = true;
+      return;
+    }
+    if (!std::exchange(unjudged_, false) && !read_failed_) return;
+    auto fresh = ParseIdentities();
     status = fresh.status();
     if (fresh.ok()) {
       LODESTONE_LOG(INFO, "security", "the identities have changed file={} count={}", identities_->path(),

@@ -53,7 +53,8 @@ class Security {
   // An in-process channel to `server`, the gRPC server of this ps, whose calls may do everything.
   std::shared_ptr<grpc::Channel> OwnChannel(grpc::Server* server, const grpc::ChannelArguments& settings);
 
-  // Reads the files now; a thread of its own does so periodically.
+  // Reads the files now; a thread of its own does so periodically. Identities that have changed count from the second
+  // reading on that finds them.
   void Reload();
 
   // Sets the identities and the security warning.
@@ -63,7 +64,11 @@ class Security {
   explicit Security(const v1::Config& config) : config_(config), timer_(&time_, Timer::AtEnd::kRun) {}
   absl::Status OpenAll();
   absl::Status OpenIdentities();
+  // Uses the file of identities once two readings agree: one that is being written may be a file that is right, in
+  // which the last limits of its last identity are missing.
   void ReloadIdentities();
+  // What Refresh read last. INVALID_ARGUMENT, naming file and line.
+  absl::StatusOr<std::shared_ptr<const Identities>> ParseIdentities() const;
   void RunReloads();
 
   // Constant after Open; synchronise themselves.
@@ -84,6 +89,7 @@ class Security {
   Mutex reload_mu_;                        // Held by Reload.
   std::optional<WatchedFile> identities_;  // Of Open, then of Reload.
   bool read_failed_ = false;               // Of Reload.
+  bool unjudged_ = false;                  // Of Reload: identities_ was read once.
   std::thread reloads_;                    // Last: it uses all of the above.
 };
 

@@ -26,15 +26,15 @@ void Readiness::Begin(bool wants_copies) {
     MutexLock lock(&mu_);
     synced_ = !wants_copies;
     began_ms_ = time_->NowMs();
-    serving_ = true;
+    began_ = true;
   }
   TellHealth();
 }
 
-void Readiness::SetServing(bool serving) {
+void Readiness::SetServing(bool well) {
   {
     MutexLock lock(&mu_);
-    serving_ = serving;
+    well_ = well;
   }
   TellHealth();
 }
@@ -43,7 +43,7 @@ void Readiness::NoteToSync(uint32_t shards) {
   {
     MutexLock lock(&mu_);
     // The answer is to a heartbeat after the map that this ps began with: it counts the shards of that.
-    if (!serving_ || synced_ || stopping_) return;
+    if (!serving() || synced_ || stopping_) return;
     to_sync_ = shards;
     if (to_sync_ > 0) return;
     synced_ = true;
@@ -73,8 +73,8 @@ void Readiness::TellHealth() {
   bool ready = false, serving = false;
   {
     MutexLock lock(&mu_);
-    serving = serving_;
-    ready = serving_ && synced_;
+    serving = this->serving();
+    ready = serving && synced_;
   }
   grpc::HealthCheckServiceInterface* const told = health();
   told->SetServingStatus("", ready);
@@ -85,12 +85,12 @@ void Readiness::TellHealth() {
 absl::Status Readiness::Check() const {
   MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("this ps ends");
-  return serving_ && synced_ ? absl::OkStatus() : absl::UnavailableError("");
+  return serving() && synced_ ? absl::OkStatus() : absl::UnavailableError("");
 }
 
 void Readiness::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
-  if (!serving_ || synced_ || to_sync_ == 0) return;
+  if (!serving() || synced_ || to_sync_ == 0) return;
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(name_);
   wait->set_background(true);

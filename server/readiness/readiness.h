@@ -25,10 +25,10 @@ class Readiness {
   // Calls can come: `health` says from now on what is so. It must outlive this. REQUIRES: before all below, but Check,
   // FillStatus and Stop.
   void Tell(grpc::HealthCheckServiceInterface* health);
-  // Serves its shards, and is ready at once unless it `wants_copies`.
+  // Serves its shards, as long as it is well (SetServing), and is ready at once unless it `wants_copies`.
   void Begin(bool wants_copies);
-  // Takes calls or not: they cannot be made durable for a while.
-  void SetServing(bool serving);
+  // Is well, and takes calls once it has begun, or not: they cannot be made durable for a while.
+  void SetServing(bool well);
   // An answer to a heartbeat: so many shards that it owns or follows lack a copy.
   void NoteToSync(uint32_t shards);
   // Whether this ps serves the coordinator.
@@ -43,6 +43,7 @@ class Readiness {
 
  private:
   void TellHealth();
+  bool serving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return began_ && well_; }
   grpc::HealthCheckServiceInterface* health() const;
 
   // Constant after construction.
@@ -52,7 +53,8 @@ class Readiness {
   Mutex health_mu_;  // One after the other tells. Stands above mu_.
   mutable Mutex mu_;
   grpc::HealthCheckServiceInterface* health_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null before Tell.
-  bool serving_ ABSL_GUARDED_BY(mu_) = false;
+  bool began_ ABSL_GUARDED_BY(mu_) = false;
+  bool well_ ABSL_GUARDED_BY(mu_) = true;
   // What it owns and follows had all its copies, once since it began; and how many shards had not, as far as is known.
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;

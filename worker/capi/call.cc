@@ -1,8 +1,9 @@
 #include "worker/capi/call.h"
 
-#include <chrono>
 #include <cstring>
 #include <utility>
+
+#include "worker/capi/wait_deadline.h"
 
 namespace lodestone::worker {
 
@@ -37,12 +38,12 @@ void Call::Finish(absl::Status status, ShardVersions versions) {
 }
 
 std::optional<absl::Status> Call::Wait(int64_t timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto deadline = WaitDeadline(timeout_ms);
   MutexLock lock(&mu_);
   while (!status_.has_value()) {
-    if (timeout_ms < 0) {
+    if (!deadline.has_value()) {
       changed_.Wait(&mu_);
-    } else if (!changed_.WaitUntil(&mu_, deadline) && !status_.has_value()) {
+    } else if (!changed_.WaitUntil(&mu_, *deadline) && !status_.has_value()) {
       return std::nullopt;
     }
   }

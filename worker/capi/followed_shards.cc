@@ -1,9 +1,9 @@
 #include "worker/capi/followed_shards.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "worker/capi/wait_deadline.h"
 
 namespace lodestone::worker {
 
@@ -36,12 +36,12 @@ absl::Status FollowedShards::CheckComplete() const {
 }
 
 uint64_t FollowedShards::Wait(uint64_t stamp, int64_t timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto deadline = WaitDeadline(timeout_ms);
   MutexLock lock(&mu_);
   while (missing_ > 0 || stamp_ <= stamp) {
-    if (timeout_ms < 0) {
+    if (!deadline.has_value()) {
       changed_.Wait(&mu_);
-    } else if (!changed_.WaitUntil(&mu_, deadline)) {
+    } else if (!changed_.WaitUntil(&mu_, *deadline)) {
       break;
     }
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,7 @@
 #include "worker/capi/status_query.h"
 #include "worker/capi/transfers.h"
 #include "worker/client/client.h"
+#include "worker/client/table_creator.h"
 
 namespace lodestone::worker {
 namespace {
@@ -76,11 +78,15 @@ absl::Status Status(const char* text, char** json) {
   return absl::OkStatus();
 }
 
+void Keep(lodestone_client* client, TableHandle table, lodestone_table** out) {
+  std::string json = JsonOf(table.spec);
+  MutexLock lock(&client->mu);
+  *out = &client->tables.emplace_back(lodestone_table{std::move(table), std::move(json)});
+}
+
 absl::Status OpenTable(lodestone_client* client, const v1::TableSpec& spec, lodestone_table** out) {
   LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> made, client->reader->EnsureTables({spec}));
-  std::string json = JsonOf(made[0].spec);
-  MutexLock lock(&client->mu);
-  *out = &client->tables.emplace_back(lodestone_table{std::move(made[0]), std::move(json)});
+  Keep(client, std::move(made[0]), out);
   return absl::OkStatus();
 }
 
@@ -92,9 +98,21 @@ absl::Status OpenTable(lodestone_client* client, const char* text, lodestone_tab
 
 absl::Status FindTable(lodestone_client* client, const char* name, lodestone_table** out) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(client, name, out));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> found, client->reader->DescribeTables({name}));
-  if (found.empty()) return absl::NotFoundError(absl::StrCat("the cluster has no table `", name, "`"));
-  return OpenTable(client, found[0], out);
+  LODESTONE_ASSIGN_OR_RETURN(const auto by_server, client->reader->DescribeByServer({name}));
+  const v1::TableSpec* newest = nullptr;
+  bool everywhere = true;
+  for (const std::vector<v1::TableSpec>& described : by_server) {
+    everywhere = everywhere && !described.empty();
+    if (described.empty()) continue;
+    if (newest == nullptr || described[0].revision() > newest->revision()) newest = &described[0];
+  }
+  if (newest == nullptr) return absl::NotFoundError(absl::StrCat("the cluster has no table `", name, "`"));
+  const bool opens_session = client->client != nullptr;
+  if (opens_session || !everywhere) return OpenTable(client, *newest, out);
+  // An observer's role does not allow it to make tables.
+  LODESTONE_ASSIGN_OR_RETURN(TableHandle table, HandleOf(*newest, client->reader->shard_map()->shards()));
+  Keep(client, std::move(table), out);
+  return absl::OkStatus();
 }
 
 ReadVersions VersionsOf(const lodestone_client& client, const lodestone_read_versions* from) {
@@ -156,10 +174,15 @@ absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* cons
     handles.push_back(&table->handle);
   }
   if (handles.empty()) return absl::InvalidArgumentError("a subscription needs a table");
+  absl::flat_hash_set<TableId> followed;
   for (const TableHandle* table : handles) {
-    if (table->spec.has_dense()) continue;
+    if (!table->spec.has_dense()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table `", table->spec.name(), "` is not dense: lodestone_subscribe_rows follows its rows"));
+    }
+    if (followed.insert(table->id).second) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("table `", table->spec.name(), "` is not dense: lodestone_subscribe_rows follows its rows"));
+        absl::StrCat("table `", table->spec.name(), "` is given twice: a subscription follows each table once"));
   }
   const auto copy = std::make_shared<BroadcastCopy>(handles, client->reader->shard_map()->shards());
   LODESTONE_ASSIGN_OR_RETURN(

@@ -101,11 +101,12 @@ void lodestone_free(char* text);
 
 /* Makes a table, or finds it, on all servers. `spec` is YAML or JSON in the form of a TableSpec of proto/table.proto:
  * {"name": "items", "embedding": {"dim": 16}, "optimizer": {"adagrad": {}, "learning_rate": 0.1}}. A table that exists
- * must have the same shape and optimizer; its other settings become those of `spec`. */
+ * must have the same shape and optimizer; its other settings become those of `spec`, but for what an operator holds and
+ * for a caller that may only read. */
 int lodestone_table_open(lodestone_client* client, const char* spec, lodestone_table** table);
 /* Finds a table that exists, with its settings as they are. NOT_FOUND. */
 int lodestone_table_find(lodestone_client* client, const char* name, lodestone_table** table);
-/* Its specification as JSON. */
+/* Its specification as JSON, as the servers had it when it was opened or found. */
 const char* lodestone_table_spec(const lodestone_table* table);
 /* Elements of a dense table; 0 for an embedding table. */
 uint64_t lodestone_table_elements(const lodestone_table* table);
@@ -139,8 +140,9 @@ typedef struct lodestone_destination {
   uint32_t flags;
 } lodestone_destination;
 
-/* The versions of the shards at which values were read, one per shard; NULL: not known. With them the delay of a push
- * is measured. Tables whose consistency is async with rate: by_delay divide their learning rate by it. */
+/* The versions of the shards at which values were read, lodestone_shards() of the client that pushes; NULL: not known.
+ * With them the delay of a push is measured. Tables whose consistency is async with rate: by_delay divide their
+ * learning rate by it. */
 typedef struct lodestone_read_versions {
   const uint64_t* dense;
   const uint64_t* rows;
@@ -166,8 +168,8 @@ int lodestone_report(lodestone_client* client, uint64_t clock, uint64_t samples,
 /* Waits until all other live workers have reported at least `clock`. */
 int lodestone_await_clock(lodestone_client* client, uint64_t clock);
 
-/* Waits until the call is done, or `timeout_ms` have passed (-1: for ever; 0: not at all): then `*done` is 0 and
- * LODESTONE_OK is returned. Otherwise the status that the call ended with. */
+/* Waits until the call is done, or `timeout_ms` have passed (-1, or a century: for ever; 0: not at all): then `*done`
+ * is 0 and LODESTONE_OK is returned. Otherwise the status that the call ended with. */
 int lodestone_call_wait(lodestone_call* call, int64_t timeout_ms, int* done);
 /* Calls `function` once when the call is done, on one of the client's threads or, if it is done already, at once. It
  * must be quick. At most one function per call. */
@@ -183,7 +185,8 @@ void lodestone_call_versions(lodestone_call* call, uint64_t* versions, size_t sh
 void lodestone_call_release(lodestone_call* call);
 
 /* Subscribes to the broadcasts of dense tables: the library keeps a copy of their values that is never older than the
- * last broadcast. Tables are broadcast as `broadcast` of their specification says. */
+ * last broadcast. Tables are broadcast as `broadcast` of their specification says. INVALID_ARGUMENT: one is given
+ * twice. */
 int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables, size_t count,
                         lodestone_subscription** subscription);
 /* Subscribes to the broadcasts of an embedding table: the library keeps a copy of the rows with these keys, which may
@@ -192,8 +195,7 @@ int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables
 int lodestone_subscribe_rows(lodestone_client* client, lodestone_table* table, const uint64_t* keys, size_t count,
                              lodestone_subscription** subscription);
 /* Waits until there is more than at `stamp` (0: anything at all; all values are there then), or `timeout_ms` have
- * passed
- * (-1: for ever), and sets `*stamp` to what there is, unchanged if the time has passed. */
+ * passed (-1, or a century: for ever), and sets `*stamp` to what there is, unchanged if the time has passed. */
 int lodestone_subscription_wait(lodestone_subscription* subscription, int64_t timeout_ms, uint64_t* stamp);
 /* Copies the newest values of tables[i] to values[i], [elements], for all tables of the subscription, in their order;
  * blocks that have not changed since `since`, a stamp of an earlier copy into the same arrays, are left out (0: none

@@ -33,7 +33,8 @@ class ClusterReader {
   virtual std::shared_ptr<const ShardMap> shard_map() const = 0;
 
   // Creates the tables on every server, or finds them there. A server that is away and owns nothing gets them once it
-  // owns something. For an observer tables that exist keep all of their settings.
+  // owns something. For an observer tables that exist keep all of their settings. The handles have the settings that
+  // the tables have then: what an operator holds is not what was asked for.
   virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
 
   // Those of the tables that exist, as they are now. Makes nothing.

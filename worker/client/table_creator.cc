@@ -28,22 +28,40 @@ absl::StatusOr<uint64_t> ElementsOf(const v1::TableSpec& spec) {
 // What the answer of one server makes of `spec`; INTERNAL if it cannot be.
 absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::EnsureTablesResponse::Table& answer,
                                        uint32_t shards) {
-  TableHandle table{answer.id(), spec, {}, 0};
+  LODESTONE_ASSIGN_OR_RETURN(TableHandle table, HandleOf(spec, shards));
+  table.id = answer.id();
+  if (!spec.has_dense()) return table;
+  const BlockLayout& layout = table.layout;
+  if (answer.block_elements() == layout.block_elements && answer.block_count() == layout.block_count()) return table;
+  return absl::InternalError(absl::StrCat("table ", spec.name(), ": the server has ", answer.block_count(),
+                                          " blocks of ", answer.block_elements(), " elements, expected are ",
+                                          layout.block_count(), " of ", layout.block_elements));
+}
+
+// The specifications that have changed most often, by name.
+using Newest = std::map<std::string, v1::TableSpec>;
+
+template <typename Specs>
+void TakeNewest(const Specs& described, Newest* newest) {
+  for (const v1::TableSpec& spec : described) {
+    const auto [known, inserted] = newest->try_emplace(spec.name(), spec);
+    if (!inserted && spec.revision() > known->second.revision()) known->second = spec;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<TableHandle> HandleOf(const v1::TableSpec& spec, uint32_t shards) {
+  TableHandle table{TableIdOf(spec.name()), spec, {}, 0};
   if (!spec.has_dense()) {
     table.dim = spec.embedding().dim();
     return table;
   }
   LODESTONE_ASSIGN_OR_RETURN(const uint64_t elements, ElementsOf(spec));
-  const uint32_t block_elements =
-      spec.dense().block_elements() > 0 ? spec.dense().block_elements() : DefaultBlockElements(elements, shards);
-  table.layout = BlockLayout{elements, block_elements};
-  if (answer.block_elements() == block_elements && answer.block_count() == table.layout.block_count()) return table;
-  return absl::InternalError(absl::StrCat("table ", spec.name(), ": the server has ", answer.block_count(),
-                                          " blocks of ", answer.block_elements(), " elements, expected are ",
-                                          table.layout.block_count(), " of ", block_elements));
+  const uint32_t block_elements = spec.dense().block_elements();
+  table.layout = BlockLayout{elements, block_elements > 0 ? block_elements : DefaultBlockElements(elements, shards)};
+  return table;
 }
-
-}  // namespace
 
 // The answers of servers that are asked at the same time.
 class TableCreator::Answers {
@@ -82,31 +100,34 @@ absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::v
   const std::vector<uint32_t> asked = Reachable();
   v1::EnsureTablesRequest request;
   request.set_worker_incarnation(servers_.incarnation);
-  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
+  for (const v1::TableSpec& spec : specs) {
+    *request.add_tables() = spec;
+    request.add_describe(spec.name());  // Settings may be held, or not this caller's to change.
+  }
   std::vector<Answer> taken = Ask(asked, request, "creation of tables");
   std::vector<TableHandle> tables;
+  Newest newest;
   std::set<uint32_t> created;
   for (size_t i = 0; i < asked.size(); ++i) {
     const absl::StatusOr<v1::EnsureTablesResponse> response = ResponseOf(asked[i], specs.size(), std::move(taken[i]));
     if (absl::IsAborted(response.status())) continue;  // It is out by now.
     LODESTONE_RETURN_IF_ERROR(response.status());
     LODESTONE_RETURN_IF_ERROR(AddHandles(asked[i], specs, *response, &tables));
+    TakeNewest(response->described(), &newest);
     created.insert(asked[i]);
   }
   if (created.empty()) return absl::UnavailableError("creation of tables: all servers are away");
   servers_.sessions->Add(specs, created);
+  for (TableHandle& table : tables) {
+    if (const auto found = newest.find(table.spec.name()); found != newest.end()) table.spec = found->second;
+  }
   return tables;
 }
 
 absl::StatusOr<std::vector<v1::TableSpec>> TableCreator::DescribeTables(const std::vector<std::string>& names) const {
   LODESTONE_ASSIGN_OR_RETURN(const auto by_server, DescribeByServer(names));
-  std::map<std::string, v1::TableSpec> newest;
-  for (const std::vector<v1::TableSpec>& described : by_server) {
-    for (const v1::TableSpec& spec : described) {
-      const auto [known, inserted] = newest.try_emplace(spec.name(), spec);
-      if (!inserted && spec.revision() > known->second.revision()) known->second = spec;
-    }
-  }
+  Newest newest;
+  for (const std::vector<v1::TableSpec>& described : by_server) TakeNewest(described, &newest);
   std::vector<v1::TableSpec> specs;
   for (auto& [name, spec] : newest) specs.push_back(std::move(spec));
   return specs;

@@ -21,6 +21,10 @@ namespace lodestone::worker {
 // Whether `server` is away and owns nothing: it need not be called.
 inline bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && map.ShardsOf(server).empty(); }
 
+// The handle of the table that all servers have with this specification; INVALID_ARGUMENT if its shape has no valid
+// size.
+absl::StatusOr<TableHandle> HandleOf(const v1::TableSpec& spec, uint32_t shards);
+
 class TableCreator {
  public:
   explicit TableCreator(ServerSet servers) : servers_(std::move(servers)) {}

@@ -13,7 +13,7 @@ namespace lodestone::worker {
 // A table that exists on all servers.
 struct TableHandle {
   TableId id = 0;
-  v1::TableSpec spec;
+  v1::TableSpec spec;  // As the servers had it when the handle was made.
   BlockLayout layout;  // Dense tables.
   uint32_t dim = 0;    // Embedding tables.
 };

@@ -1,6 +1,7 @@
 // The HTTP port, for those who may ask and those who may not; with TLS and without.
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -113,6 +114,31 @@ TEST_F(HttpSecurityTest, WhatIsNotOpenIsAnsweredOnlyToWhoMayAsk) {
   EXPECT_EQ(BodyOf(ask("/", "")), "page");
   EXPECT_EQ(CodeOf(ask("/healthz/", "")), 401);
   EXPECT_EQ(CodeOf(AskRaw(server_->port(), "HEAD /metrics HTTP/1.1\r\n\r\n")), 401);
+}
+
+TEST_F(HttpSecurityTest, APostIsJudgedOnceBeforeItsBodyComes) {
+  std::atomic<int> judged = 0;
+  HttpServer::Security security;
+  security.check = [&judged](const HttpRequest& request) {
+    ++judged;
+    EXPECT_EQ(request.path, "/echo");
+    EXPECT_EQ(request.body, "");
+    return request.token == "good" ? absl::OkStatus() : absl::UnauthenticatedError("who are you?");
+  };
+  HttpServer::Posts posts;
+  posts.paths["/echo"] = [](const HttpRequest& request) { return HttpResponse{.body = "got " + request.body}; };
+  posts.body_bytes_max = 1000;
+  auto server = HttpServer::Start("127.0.0.1:0", {}, std::move(posts), std::move(security), timeout_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ask = [&server](const std::string& headers, size_t bytes) {
+    return AskRaw((*server)->port(), absl::StrCat("POST /echo HTTP/1.1\r\nHost: test\r\n", headers,
+                                                  "Content-Length: ", bytes, "\r\n\r\n", std::string(bytes, 'b')));
+  };
+  EXPECT_EQ(BodyOf(ask("Authorization: Bearer good\r\n", 3)), "got bbb");
+  EXPECT_EQ(judged, 1);
+  EXPECT_EQ(BodyOf(ask("", 1000)), "HTTP 401: who are you?\n");
+  EXPECT_EQ(CodeOf(ask("", 2000)), 401);
+  EXPECT_EQ(judged, 3);
 }
 
 TEST_F(HttpSecurityTest, TlsIsSpokenWithACertificateAndNothingElse) {

@@ -1,8 +1,11 @@
 #include "server/auth/audit_log.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -16,6 +19,7 @@
 namespace lodestone::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<nlohmann::json> LinesOf(const std::string& path) {
@@ -60,6 +64,36 @@ TEST_F(AuditTest, OnlyItsOwnerMayReadItAndItIsNeverCut) {
   struct stat found;
   ASSERT_EQ(stat(path_.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600);
+}
+
+// Regression: what came after a write that a full disk had cut was glued to its part, and neither could be read.
+TEST_F(AuditTest, ALineAfterAPartOfOneIsALineOfItsOwn) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  audit_->Write({"a", "", "", "m", ""}, "OK");
+  const auto size = std::filesystem::file_size(path_);
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit full = {size + 20, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  audit_->Write({"b", "", "", "m", ""}, "OK");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, before);
+  EXPECT_FALSE(audit_->health().ok());
+  ASSERT_EQ(std::filesystem::file_size(path_), size + 20);
+
+  audit_->Write({"c", "", "", "m", ""}, "OK");
+  EXPECT_TRUE(audit_->health().ok());
+  std::ofstream(path_, std::ios::app) << "{\"cut";
+  ASSERT_NO_FATAL_FAILURE(Open());
+  audit_->Write({"d", "", "", "m", ""}, "OK");
+  std::vector<std::string> whole;
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);) {
+    const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!entry.is_discarded()) whole.push_back(entry["identity"]);
+  }
+  EXPECT_THAT(whole, ElementsAre("a", "c", "d"));
 }
 
 TEST_F(AuditTest, AFloodOfDeniedCallsIsCountedNotWritten) {

@@ -121,16 +121,20 @@ TEST_F(SecurityTest, IdentitiesAreReadAgainAndABrokenFileDoesNotCount) {
     return status.server().security_warning();
   };
   const auto may = [&security](const std::string& name) { return security.access()->Admit(CallBy(name)).ok(); };
+  const auto reload = [&security] {  // Two readings agree.
+    security.Reload();
+    security.Reload();
+  };
   EXPECT_TRUE(may("adam"));
   EXPECT_FALSE(may("eve"));
 
   PutIdentities(IdentityLine("adam", ", role: admin") + IdentityLine("eve", ", role: observer"));
   EXPECT_FALSE(may("eve")) << "not before it is read";
-  security.Reload();
+  reload();
   EXPECT_TRUE(may("eve"));
 
   PutIdentities(IdentityLine("eve", ", role: boss"));
-  security.Reload();
+  reload();
   EXPECT_TRUE(may("adam"));
   EXPECT_THAT(warning(), HasSubstr(absl::StrCat(identities_, ":2:")));
   EXPECT_THAT(warning(), HasSubstr("unknown value"));
@@ -142,10 +146,40 @@ TEST_F(SecurityTest, IdentitiesAreReadAgainAndABrokenFileDoesNotCount) {
   EXPECT_THAT(warning(), HasSubstr("open"));
 
   PutIdentities(IdentityLine("eve", ", role: observer"));
-  security.Reload();
+  reload();
   EXPECT_FALSE(may("adam"));
   EXPECT_TRUE(may("eve"));
   EXPECT_THAT(warning(), IsEmpty());
+}
+
+// Regression: a part of the file that was right as it stood was used, and gave an identity all tables for the moment,
+// because its limits came after its role.
+TEST_F(SecurityTest, AFileThatIsBeingWrittenIsNotUsed) {
+  const std::string adam = IdentityLine("adam", ", role: admin");
+  const std::string role =
+      absl::StrCat("  - name: wanda\n    token_sha256: ", Sha256Hex("wanda-token"), "\n    role: worker\n");
+  const std::string limits = "    tables_write: [open]\n";
+  PutIdentities(adam);
+  const auto opened = Security::Open(ConfigWithIdentities());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  Security& security = **opened;
+  const auto is_known = [&security] { return security.access()->Identify(CallBy("wanda")).ok(); };
+  PutIdentities(adam + role);
+  security.Reload();
+  EXPECT_FALSE(is_known());
+  PutIdentities(adam + role + limits);
+  security.Reload();
+  EXPECT_FALSE(is_known()) << "it may go on";
+  security.Reload();
+  EXPECT_TRUE(is_known());
+
+  PutIdentities(adam + role + "    tables_write: [open]");
+  security.Reload();
+  security.Reload();
+  v1::StatusResponse status;
+  security.FillStatus(&status);
+  EXPECT_THAT(status.server().security_warning(),
+              HasSubstr(absl::StrCat(identities_, ":6: the last line does not end")));
 }
 
 TEST_F(SecurityTest, AFileThatComesBackAsItWasIsUsed) {

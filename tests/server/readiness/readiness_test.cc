@@ -79,6 +79,22 @@ TEST_F(ReadinessTest, APsThatCannotMakeCallsDurableIsNotReadyMeanwhile) {
   EXPECT_TRUE(readiness_.Check().ok());
 }
 
+// Regression: beginning made it serve although its disk had failed before.
+TEST_F(ReadinessTest, APsWhoseDiskFailsBeforeItBeginsServesOnceItIsWell) {
+  readiness_.SetServing(false);
+  readiness_.Begin(/*wants_copies=*/false);
+  EXPECT_FALSE(readiness_.Check().ok());
+  EXPECT_FALSE(health_.told[kParameterServer]);
+  readiness_.SetServing(true);
+  EXPECT_TRUE(readiness_.Check().ok());
+}
+
+TEST_F(ReadinessTest, APsThatIsWellBeforeItBeginsDoesNotServeYet) {
+  readiness_.SetServing(true);
+  EXPECT_FALSE(readiness_.Check().ok());
+  EXPECT_FALSE(health_.told[kParameterServer]);
+}
+
 TEST_F(ReadinessTest, TheCoordinatorHasANameOfItsOwn) {
   readiness_.SetCoordinator(true);
   EXPECT_TRUE(health_.told[kCoordinator]);

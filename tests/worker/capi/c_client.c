@@ -94,6 +94,9 @@ int main(int argc, char** argv) {
 
   lodestone_subscription* subscription = NULL;
   EXPECT(lodestone_subscribe(client, &items, 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  lodestone_table* const same[2] = {weights, found};
+  EXPECT(lodestone_subscribe(client, same, 2, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(strstr(lodestone_error_message(), "`weights` is given twice") != NULL);
   EXPECT(lodestone_subscribe(client, &weights, 1, &subscription) == LODESTONE_OK);
   float followed[3] = {0, 0, 0};
   float* const into[1] = {followed};

@@ -1,5 +1,7 @@
 #include "worker/capi/call.h"
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/capi/wait_deadline.h"
 
 namespace lodestone::worker {
 namespace {
@@ -23,10 +26,18 @@ TEST(Call, AWaitThatIsTooShortSaysThatItGoesOn) {
 }
 
 TEST(Call, AWaitEndsWithTheCall) {
-  Call call;
-  std::thread other([&call] { call.Finish(absl::UnavailableError("gone"), {}); });
-  EXPECT_EQ(call.Wait(-1), absl::UnavailableError("gone"));
-  other.join();
+  for (const int64_t forever : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    Call call;
+    std::thread other([&call] { call.Finish(absl::UnavailableError("gone"), {}); });
+    EXPECT_EQ(call.Wait(forever), absl::UnavailableError("gone"));
+    other.join();
+  }
+}
+
+TEST(Call, AWaitOfMoreThanClocksCountHasNoEnd) {
+  EXPECT_FALSE(WaitDeadline(std::numeric_limits<int64_t>::max()).has_value());
+  EXPECT_FALSE(WaitDeadline(std::numeric_limits<int64_t>::max() / 1'000'000).has_value());
+  EXPECT_TRUE(WaitDeadline(1'000'000).has_value());
 }
 
 TEST(Call, RowsOfKeysThatComeTwiceAreWrittenToEveryPlace) {

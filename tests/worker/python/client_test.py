@@ -61,12 +61,44 @@ class Client(ClusterCase):
         both = self.cluster.push_pull({dense: np.ones(4)}, [dense], read=pull)
         np.testing.assert_array_equal(both.result()[dense], 2 * np.ones(4))
 
+    def test_what_is_read_is_of_the_same_connection(self):
+        table = self.cluster.dense("m/read", 4)
+        with self.local.observe() as observer:
+            other = observer.table("m/read").pull()
+            for push in (lambda: table.push(np.ones(4), read=other), lambda: table.push_pull(np.ones(4), read=[other])):
+                with self.assertRaisesRegex(lodestone.InvalidArgument, "another connection"):
+                    push()
+
+    def test_out_is_of_tables_that_are_read(self):
+        tables = [self.cluster.dense(f"m/out{i}", 2) for i in range(2)]
+        with self.assertRaisesRegex(lodestone.InvalidArgument, "m/out1.* is not read"):
+            self.cluster.pull(tables[:1], out={tables[1]: np.zeros(2, np.float32)})
+
+    def test_numbers_do_not_wrap(self):
+        table = self.cluster.dense("m/wrap", 2)
+        for call in (lambda: table.push([1, 1], clock=-1), lambda: table.push([1, 1], clock=2**64),
+                     lambda: self.cluster.report(clock=-1), lambda: self.cluster.report(samples=-5),
+                     lambda: self.cluster.await_clock(-1)):
+            with self.assertRaisesRegex(lodestone.InvalidArgument, "must be from 0 to"):
+                call()
+
+    def test_a_table_is_subscribed_to_once(self):
+        table, again = self.cluster.dense("m/twice", 2), self.cluster.table("m/twice")
+        for tables in ((table, table), (table, again)):
+            with self.assertRaisesRegex(lodestone.InvalidArgument, "`m/twice` is given twice"):
+                self.cluster.subscribe(*tables)
+        table.push([1, 1]).result()
+
     def test_a_table_that_exists_is_found_with_its_settings(self):
         self.cluster.dense("f/x", [2, 2], lodestone.Adam(1e-3), lodestone.Constant(3), broadcast={"every_ms": 20})
         found = self.cluster.table("f/x")
         self.assertEqual(found.shape, (2, 2))
         self.assertAlmostEqual(found.spec["optimizer"]["learning_rate"], 1e-3)
         np.testing.assert_array_equal(found.pull().result(), np.full((2, 2), 3))
+        with self.local.observe() as observer:  # Tables that exist keep their settings for it.
+            opened = observer.dense("f/x", [2, 2], lodestone.Adam(0.5), lodestone.Constant(3))
+            self.assertAlmostEqual(opened.spec["optimizer"]["learning_rate"], 1e-3)
+            np.testing.assert_array_equal(observer.table("f/x").pull().result(), np.full((2, 2), 3))
         with self.assertRaisesRegex(lodestone.NotFound, "no table `f/none`"):
             self.cluster.table("f/none")
         with self.assertRaisesRegex(lodestone.LodestoneError, "f/x"):

@@ -1,20 +1,23 @@
 """What ends while other threads use it, and what Ctrl-C leaves behind."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
+import weakref
 from unittest import mock
 
 import numpy as np
 
 import lodestone
 from cluster_case import ClusterCase
-from lodestone import _library
+from lodestone import _connection, _library
 
 
 class Held:
@@ -97,7 +100,7 @@ class Closing(ClusterCase):
         held, disconnected = Held(self, "health"), Counted(self, "disconnect")
         thread = start(other.check)
         held.entered.wait()
-        with mock.patch("lodestone._cluster.CLOSE_SECONDS", 3600):
+        with mock.patch("lodestone._connection.CLOSE_SECONDS", 3600):
             closing = start(other.close)
             held.go_on.set()
             closing.join()
@@ -161,6 +164,15 @@ class Closing(ClusterCase):
         with self.assertRaisesRegex(lodestone.FailedPrecondition, "connect again"):
             other.check()
 
+    def test_a_push_that_failed_after_a_wait_that_was_too_short_is_raised_by_flush(self):
+        push = self.cluster.embedding("too/short", 1).push([1], [[float("nan")]])
+        for wait in (push.result, push.exception):
+            with mock.patch("lodestone._call.wait_for_call", lambda handle, timeout: False):
+                with self.assertRaises(TimeoutError):
+                    wait(timeout=0)
+        with self.assertRaisesRegex(lodestone.LodestoneError, "too/short"):
+            self.cluster.flush()
+
     def test_a_push_that_failed_unseen_is_logged_at_the_end(self):
         other = lodestone.connect(self.local.address)
         push = other.embedding("unseen", 1).push([1], [[float("nan")]])
@@ -170,6 +182,75 @@ class Closing(ClusterCase):
         with self.assertLogs("lodestone", logging.WARNING) as logs:
             other.close()
         self.assertIn("unseen", "\n".join(logs.output))
+
+
+class Dropped(ClusterCase):
+    def drop(self, begin):
+        """Begins calls of a cluster that goes without close(); its place."""
+        other = lodestone.connect(self.local.address)
+        begin(other)
+        return other.index
+
+    def test_what_calls_of_a_dropped_cluster_use_stays_until_it_is_left(self):
+        held, gone = Held(self, "disconnect"), threading.Event()
+
+        def begin(cluster):
+            out = np.zeros(1000, np.float32)
+            weakref.finalize(out, gone.set)
+            cluster.dense("dropped", 1000).pull(out)
+
+        with self.assertLogs("lodestone", logging.WARNING):
+            place = self.drop(begin)
+            gc.collect()
+            self.assertTrue(held.entered.wait(60))
+        self.assertFalse(gone.is_set())
+        held.go_on.set()
+        self.assertTrue(gone.wait(60))
+        lodestone.connect(self.local.address, worker=place).close()
+
+    def test_places_of_dropped_clusters_are_free_for_the_next(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        logging.getLogger("lodestone").setLevel(logging.ERROR)
+        self.addCleanup(logging.getLogger("lodestone").setLevel, logging.NOTSET)
+        for _ in range(10):  # Of 8.
+            self.drop(lambda cluster: cluster.dense("places", 2).pull())
+        gc.collect()
+        while len(_connection._open) > 1:  # That of this test.
+            time.sleep(0.01)
+
+    def test_a_dropped_cluster_with_a_subscription_says_what_to_do(self):
+        freed, left = Counted(self, "subscription_release"), Counted(self, "disconnect")
+        with self.assertLogs("lodestone", logging.WARNING) as logs:
+            self.drop(lambda cluster: (cluster.subscribe(cluster.dense("followed", 2)), cluster.dense("followed", 2).pull()))
+            gc.collect()
+            self.assertTrue(left.called.wait(60))
+        self.assertIn("dropped without close()", "\n".join(logs.output))
+        self.assertEqual(freed.calls, 1)
+
+    def test_a_call_or_a_table_that_is_held_holds_its_cluster(self):
+        left = Counted(self, "disconnect")
+        table = lodestone.connect(self.local.address).dense("held", 2, lodestone.SGD(-1))
+        gc.collect()
+        table.push([1, 2]).result()
+        pull = table.pull()
+        cluster = table.cluster
+        del table
+        cluster.close()
+        del cluster
+        self.assertEqual(left.calls, 1)
+        self.assertIsInstance(pull.exception(), (type(None), lodestone.Cancelled))
+
+    def test_what_a_forked_child_leaves_is_its_parents(self):
+        script = ("import lodestone, os, sys\n"
+                  "with lodestone.local(servers=1) as servers:\n"
+                  "    if os.fork() == 0:\n"
+                  "        sys.exit(0)\n"
+                  "    print(os.wait()[1], os.path.exists(servers._folder))\n"
+                  "    servers.connect().close()\n"
+                  "print(os.path.exists(servers._folder))\n")
+        ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "0 True\nFalse\n", ""))
 
 
 class Threads(ClusterCase):

@@ -74,6 +74,8 @@ class Assign(ClusterCase):
         table = self.cluster.dense("held", 4, lodestone.SGD(0.1), lodestone.Constant(2))
         psctl = [PSCTL, "set", "held", "--address", self.local.address]
         subprocess.run(psctl + ["optimizer.learning_rate=0.01"], check=True, capture_output=True)
+        again = self.cluster.dense("held", 4, lodestone.SGD(0.1), lodestone.Constant(2))
+        self.assertAlmostEqual(again.spec["optimizer"]["learning_rate"], 0.01)
         with self.assertRaisesRegex(lodestone.FailedPrecondition, "psctl set held --release optimizer.learning_rate"):
             table.assign(np.ones(4))
         np.testing.assert_array_equal(table.pull().result(), np.full(4, 2))

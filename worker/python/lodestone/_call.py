@@ -53,18 +53,14 @@ class Call(Generic[Result]):
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits until it is done, and returns what was read (None of a push). Raises what it failed with (a
         LodestoneError, or what copying to `out` raised), and TimeoutError after `timeout` seconds, when it still goes on."""
-        self._asked = True
-        if not self._settled and not self._settle(timeout):
-            raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
+        self._ask(timeout)
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[Exception]:
         """Waits as result() does; what it failed with, or None."""
-        self._asked = True
-        if not self._settled and not self._settle(timeout):
-            raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
+        self._ask(timeout)
         return self._error
 
     @property
@@ -108,6 +104,21 @@ class Call(Generic[Result]):
         self.add_done_callback(on_done)
         yield from future.__await__()
         return self.result()
+
+    def _ask(self, timeout: Optional[float]) -> None:
+        """Waits for the outcome. One that has not come in time was not asked for: flush() raises that of a push."""
+        self._asked = True
+        try:
+            if self._settled or self._settle(timeout):
+                return
+        except BaseException:  # Ctrl-C.
+            self._asked = False
+            raise
+        with self._lock:
+            if self._settled:  # By another thread, which may have counted on this one.
+                return
+            self._asked = False
+        raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
 
     def _settle(self, timeout: Optional[float]) -> bool:
         """Takes the outcome over if the call ends within `timeout` seconds (None: no limit)."""

@@ -15,14 +15,14 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional
 
 from ._arrays import address
 from ._call import Call
+from ._connection import Connection, close_all, close_when_dropped
 from ._errors import Cancelled, InvalidArgument
-from ._library import Destination, Gradients, Handle, ReadVersions, interruptibly, library
+from ._library import Destination, Gradients, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowBroadcasts, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, table_of
 
-CLOSE_SECONDS = 2.0  # What close() waits for other threads.
-
+_NUMBER_MAX = 2**64 - 1
 _ONE_DESTINATION = Destination * 1
 _DENSE, _ROWS = frozenset(["dense"]), frozenset(["rows"])  # What a pull reads.
 
@@ -31,10 +31,12 @@ OfTable = TypeVar("OfTable", Dense, Embedding)
 
 
 class Cluster:
-    """A connection to a cluster; made by connect() or observe(). Thread-safe. Close it, or use it in a `with` statement."""
+    """A connection to a cluster; made by connect() or observe(). Thread-safe. Close it, or use it in a `with` statement: one
+    that is dropped is left when Python's garbage collection finds it, with its calls, and that is logged."""
 
     def __init__(self, handle: c_void_p, pushes_in_flight_max: int, observes: bool):
-        self._native = Handle(handle, self._disconnect, "the cluster is closed: connect again")
+        self._connection = Connection(handle, weakref.WeakMethod(self._end_calls))
+        self._native = self._connection.native
         self._lock = threading.Lock()
         self._clock = 0  # The greatest that was pushed or reported.
         self._in_flight: Set[Call[Any]] = set()
@@ -49,6 +51,7 @@ class Cluster:
         #: The number of shards that tables are divided into.
         self.shards: int = int(lib.shards(handle))
         _open.add(self)
+        close_when_dropped(self, self._connection)
 
     # Tables.
 
@@ -56,7 +59,8 @@ class Cluster:
               initializer: Union[Initializer, Mapping[str, Any], None] = None, **settings: Any) -> Dense:
         """Makes a dense table of `shape`, float32, or finds it.
 
-        A table that exists must have the same shape and kind of optimizer; its rates and settings become these.
+        A table that exists must have the same shape and kind of optimizer; its rates and settings become these, but for
+        what an operator has set (`psctl set`): the table's `spec` says what they are.
         settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}. A bound of
         staleness (consistency={"bounded": {...}}) is kept by worker programs; a program of Python waits by await_clock().
         """
@@ -125,7 +129,7 @@ class Cluster:
         DeadlineExceeded: servers did not answer for worker.retry_timeout_ms.
         """
         arguments, keep = gradient_arguments(self, gradients, copy, Gradients)
-        versions, versions_keep = _read_versions(read)
+        versions, versions_keep = self._read_versions(read)
         self._wait_for_room()
         call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
         return self._begin(call, lambda client: library().push(
@@ -145,6 +149,10 @@ class Cluster:
 
     def _destinations(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]]) -> Tuple[Any, Any, Any, Set[str]]:
         wanted = [entry if isinstance(entry, tuple) else (entry, None) for entry in tables]
+        if out is not None:
+            for table in out:
+                if not any(table is of for of, _ in wanted):
+                    raise InvalidArgument(f"out has an array for {table!r}, which is not read")
         arguments = (Destination * len(wanted))()
         keep, arrays, finishes = [], {}, []
         for argument, (table, keys) in zip(arguments, wanted):
@@ -166,7 +174,7 @@ class Cluster:
                          pick: Callable[[Dict[Any, Any]], Any], clock: Optional[int], read: Any) -> Call[Any]:
         pushed, pushed_keep = gradient_arguments(self, gradients, True, Gradients)
         arguments, keep, finish, reads = self._destinations(tables, out)
-        versions, versions_keep = _read_versions(read)
+        versions, versions_keep = self._read_versions(read)
         self._wait_for_room()
         call: Call[Any] = Call(self, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
         return self._begin(call, lambda client: library().push_pull(
@@ -257,6 +265,9 @@ class Cluster:
     def report(self, *, clock: Optional[int] = None, samples: int = 0, loss: float = 0.0) -> None:
         """Reports progress, which status and the page show: steps taken (clock; None: the greatest that was pushed or
         reported), samples seen, the latest loss."""
+        _check_number("samples", samples)
+        if clock is not None:
+            _check_number("clock", clock)
         with self._lock:
             self._clock = max(self._clock, clock or 0)
             steps = self._clock if clock is None else clock
@@ -266,6 +277,7 @@ class Cluster:
     def await_clock(self, clock: int) -> None:
         """Waits until all other workers have reported at least `clock` steps: those of cluster.workers (as many as launch()
         starts, local(workers=)) that have not joined yet too, but not those that have left or died."""
+        _check_number("clock", clock)
         lib = library()
 
         def wait() -> None:
@@ -298,7 +310,7 @@ class Cluster:
             _log.warning("a push that nothing waited for failed: %s", failure)
         for subscription in list(self._subscriptions):
             subscription._leave()  # The servers see its end by that of the connections.
-        self._native.close(CLOSE_SECONDS)
+        self._connection.close()
 
     def __enter__(self) -> "Cluster":
         return self
@@ -316,9 +328,8 @@ class Cluster:
 
     # Of this package.
 
-    def _disconnect(self, handle: c_void_p) -> None:
-        """The end of the native client: no thread is in it any more."""
-        library().disconnect(handle)
+    def _end_calls(self) -> None:
+        """Takes the outcomes of calls in flight over, once the native client has ended."""
         with self._lock:
             calls = list(self._in_flight)
         for call in calls:
@@ -333,6 +344,7 @@ class Cluster:
         with self._native as client:
             with self._lock:
                 self._in_flight.add(call)
+            self._connection.keep(call)
             try:
                 begin(client)
             finally:
@@ -344,6 +356,8 @@ class Cluster:
         return call
 
     def _step(self, clock: Optional[int]) -> int:
+        if clock is not None:
+            _check_number("clock", clock)
         with self._lock:
             step = self._clock + 1 if clock is None else clock
             self._clock = max(self._clock, step)
@@ -390,6 +404,7 @@ class Cluster:
     def _ended(self, call: Call[Any]) -> None:
         with self._lock:
             self._in_flight.discard(call)
+        self._connection.forget(call)
 
     def _versions_of(self, handle: Any) -> Any:
         import numpy as np
@@ -398,22 +413,28 @@ class Cluster:
         library().call_versions(handle, address(versions), self.shards)
         return versions
 
+    def _read_versions(self, read: Any) -> Tuple[Any, Any]:
+        """For the library: the versions that the pulls `read` saw, and what that refers to."""
+        if read is None:
+            return None, None
+        versions, keep = ReadVersions(), []
+        for call in read if isinstance(read, (list, tuple)) else [read]:
+            if not isinstance(call, (Call, Following)):
+                raise InvalidArgument("read must be a pull, or a list of them")
+            if call._cluster is not self:
+                raise InvalidArgument("read is a pull of another connection: give one of this connection's")
+            of = call.versions
+            keep.append(of)
+            if "dense" in call._reads:
+                versions.dense = address(of)
+            if "rows" in call._reads:
+                versions.rows = address(of)
+        return byref(versions), (versions, keep)
 
-def _read_versions(read: Any) -> Tuple[Any, Any]:
-    """For the library: the versions that the pulls `read` saw, and what that refers to."""
-    if read is None:
-        return None, None
-    versions, keep = ReadVersions(), []
-    for call in read if isinstance(read, (list, tuple)) else [read]:
-        if not isinstance(call, (Call, Following)):
-            raise InvalidArgument("read must be a pull, or a list of them")
-        of = call.versions
-        keep.append(of)
-        if "dense" in call._reads:
-            versions.dense = address(of)
-        if "rows" in call._reads:
-            versions.rows = address(of)
-    return byref(versions), (versions, keep)
+
+def _check_number(what: str, value: int) -> None:
+    if not 0 <= value <= _NUMBER_MAX:
+        raise InvalidArgument(f"{what} is {value}: it must be from 0 to 2^64 - 1")
 
 
 _open: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
@@ -426,3 +447,4 @@ def _close_all() -> None:
             cluster.close()
         except Exception:  # pylint: disable=broad-except  # The interpreter ends.
             pass
+    close_all()

@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Union
 
 from . import _log
 from ._cluster import Cluster
+from ._connection import leave_dropped
 from ._errors import InvalidArgument
 from ._library import interruptibly, library
 
@@ -88,6 +89,7 @@ def observe(address: Optional[str] = None, *, cluster: Optional[str] = None, tok
 def _join(text: str, pushes_in_flight_max: int, *, observe: bool) -> "Cluster":
     lib = library()
     _log.begin()
+    leave_dropped()
     join = lib.observe if observe else lib.connect
 
     def connected() -> Cluster:

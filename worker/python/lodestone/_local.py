@@ -49,12 +49,12 @@ class LocalCluster:
         import tempfile
 
         self._program = _program(program)
-        self._temporary = tempfile.TemporaryDirectory(prefix="lodestone-")
-        self._folder = self._temporary.name
+        self._pid = os.getpid()
         self._data = folder
         self._config: Dict[str, Any] = json.loads(json.dumps(dict(config or {})))
         self._config.setdefault("cluster", {}).update({"servers": servers, "workers": workers})
         self._processes: List[Optional[subprocess.Popen[bytes]]] = [None] * servers
+        self._folder = tempfile.mkdtemp(prefix="lodestone-")
         #: Where ps 0 listens, host:port: what connect() takes.
         self.address = ""
         self._clusters: List[Cluster] = []
@@ -126,13 +126,18 @@ class LocalCluster:
             return file.read()
 
     def stop(self) -> None:
-        """Ends connections and servers, the last one first. May be repeated."""
+        """Ends connections and servers, the last one first. May be repeated. Does nothing in a forked child: they are its
+        parent's."""
+        import shutil
+
+        if os.getpid() != self._pid:
+            return
         for cluster in self._clusters:
             cluster.close()
         self._clusters.clear()
         for index in reversed(range(len(self._processes))):
             self._end(index, signal.SIGTERM)
-        self._temporary.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
         atexit.unregister(self.stop)
 
     def _end(self, index: int, how: int) -> None:

@@ -156,6 +156,11 @@ class Broadcasts(Following):
             ends.join(_CLOSE_SECONDS)
         super().close()
 
+    def __del__(self) -> None:
+        native = getattr(self, "_native", None)
+        if native is not None:
+            native.close(0.0)  # Frees the copy; nothing uses it.
+
     def _unsubscribe(self) -> None:
         try:
             with self._cluster._native as client, self._native as handle:

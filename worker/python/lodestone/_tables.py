@@ -34,7 +34,7 @@ class Table:
     def __init__(self, cluster: "Cluster", handle: Any):
         self._cluster = cluster
         self._handle = handle
-        #: The specification as the cluster has it, in the form of TableSpec of proto/table.proto.
+        #: The specification as the cluster had it when this was made, in the form of TableSpec of proto/table.proto.
         self.spec: Dict[str, Any] = with_whole_numbers(json.loads(library().table_spec(handle).decode()))
 
     @property
