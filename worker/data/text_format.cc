@@ -24,6 +24,15 @@ using Format = v1::DataConfig;
 
 constexpr char kSparseGroup[] = "qid";  // What descriptions call the group of libsvm and libffm.
 
+// INVALID_ARGUMENT if settings are only for text. csv.header: yes is true of Parquet.
+absl::Status CheckParquet(const v1::CsvConfig& csv, const std::string& file) {
+  const bool for_text = csv.skip_lines() > 0 || !csv.comment().empty() || !csv.delimiter().empty();
+  if (!for_text && csv.header() != v1::CsvConfig::NO) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("csv.skip_lines, csv.comment, csv.delimiter and csv.header: no are for ", "text, and ", file,
+                   " is Parquet; leave them out"));
+}
+
 }  // namespace
 
 TextFormat::TextFormat(const v1::DataConfig& config, Format::Format format, const v1::DataDescription* known,
@@ -69,10 +78,7 @@ absl::Status TextFormat::Start(const std::string& file) {
                                                    " files have one label, those of csv and parquet files may have "
                                                    "several; give such files, or take another model.type"));
   }
-  if (format_ == Format::PARQUET && (config_.csv().skip_lines() > 0 || !config_.csv().comment().empty())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("csv.skip_lines and csv.comment are for text, and ", file, " is Parquet; leave them out"));
-  }
+  if (format_ == Format::PARQUET) LODESTONE_RETURN_IF_ERROR(CheckParquet(config_.csv(), file));
   if (is_sparse() && Standardizes(transform_)) {
     return absl::InvalidArgumentError(
         "data.numeric: libsvm and libffm data cannot be standardized, it would not stay sparse");
