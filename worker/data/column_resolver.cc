@@ -1,6 +1,7 @@
 #include "worker/data/column_resolver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
@@ -24,19 +25,27 @@ bool ParseColumnIndices(absl::string_view spec, int64_t* first, int64_t* last) {
   return true;
 }
 
+ColumnResolver::ColumnResolver(absl::string_view file, std::vector<std::string> header,
+                               std::vector<std::string> plain_names)
+    : file_(file),
+      header_(std::move(header)),
+      plain_names_(std::move(plain_names)),
+      columns_(plain_names_.size()),
+      roles_(columns_, Role::kNone) {
+  for (size_t i = 0; i < header_.size(); ++i) {
+    const auto [named, is_new] = named_.try_emplace(header_[i], Named{i});
+    if (!is_new) named->second.twice = true;
+  }
+  for (size_t i = 0; i < header_.size(); ++i) named_.try_emplace(plain_names_[i], Named{i});
+}
+
 absl::StatusOr<ColumnResolver::Columns> ColumnResolver::Find(absl::string_view option, const std::string& spec) const {
   Columns found;
-  const auto named = std::find(header_.begin(), header_.end(), spec);
-  if (named != header_.end()) {
-    if (std::find(named + 1, header_.end(), spec) != header_.end()) {
+  if (const auto named = named_.find(spec); named != named_.end()) {
+    if (named->second.twice) {
       return Error(absl::StrCat(option, ": two columns are named \"", spec, "\"; use an index"));
     }
-    found.indices.push_back(named - header_.begin());
-    return found;
-  }
-  const auto plain = std::find(plain_names_.begin(), plain_names_.end(), spec);
-  if (!header_.empty() && plain != plain_names_.end()) {
-    found.indices.push_back(plain - plain_names_.begin());
+    found.indices.push_back(named->second.index);
     return found;
   }
   int64_t first = 0;

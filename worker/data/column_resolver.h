@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -32,12 +32,9 @@ class ColumnResolver {
 
   // `header` is empty if there is none; `plain_names`: CsvLayout::plain_names, by which descriptions of models name
   // columns. `file` must outlive it.
-  ColumnResolver(absl::string_view file, std::vector<std::string> header, std::vector<std::string> plain_names)
-      : file_(file),
-        header_(std::move(header)),
-        plain_names_(std::move(plain_names)),
-        columns_(plain_names_.size()),
-        roles_(columns_, Role::kNone) {}
+  ColumnResolver(absl::string_view file, std::vector<std::string> header, std::vector<std::string> plain_names);
+  ColumnResolver(const ColumnResolver&) = delete;
+  ColumnResolver& operator=(const ColumnResolver&) = delete;
 
   // INVALID_ARGUMENT, naming file, option and column, if there is none.
   absl::StatusOr<Columns> Find(absl::string_view option, const std::string& spec) const;
@@ -57,6 +54,11 @@ class ColumnResolver {
   }
 
  private:
+  struct Named {
+    size_t index = 0;
+    bool twice = false;  // In the header.
+  };
+
   absl::Status TakeOne(absl::string_view option, const std::string& spec, Role role, std::vector<size_t>* taken);
   static absl::string_view RoleText(Role role);
   std::string HeaderText() const;
@@ -65,6 +67,8 @@ class ColumnResolver {
   const std::vector<std::string> header_;  // Empty: there is none.
   const std::vector<std::string> plain_names_;
   const size_t columns_;
+  // By the header's names, and the plain ones that are none of these. Empty without a header.
+  absl::flat_hash_map<absl::string_view, Named> named_;
   std::vector<Role> roles_;
 };
 

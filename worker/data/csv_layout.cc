@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
@@ -75,17 +76,16 @@ bool HasHeader(const v1::CsvConfig& config, const std::vector<std::string>& firs
 }
 
 std::vector<std::string> PlainNames(const std::vector<std::string>& header, bool has_header) {
+  absl::flat_hash_map<absl::string_view, size_t> counts;
+  if (has_header) {
+    for (const std::string& name : header) ++counts[name];
+  }
   std::vector<std::string> names;
   for (size_t i = 0; i < header.size(); ++i) {
-    const bool twice = std::count(header.begin(), header.end(), header[i]) > 1;
+    const bool twice = has_header && counts.at(header[i]) > 1;
     names.push_back(!has_header ? absl::StrCat(i) : twice ? absl::StrCat(header[i], "#", i) : header[i]);
   }
   return names;
-}
-
-std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
-  if (config.delimiter().empty()) return DetectCsvDelimiter(first);
-  return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
 }
 
 // The columns that a map has settings of: by name, if they have names, so that they come in one order wherever they
@@ -380,11 +380,16 @@ bool CsvLayout::SetLabel(size_t k, double number, float* label, std::string* err
   return false;
 }
 
+std::string CsvDelimiter(const v1::CsvConfig& config, absl::string_view first) {
+  if (config.delimiter().empty()) return DetectCsvDelimiter(first);
+  return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
+}
+
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                         absl::string_view first, std::optional<absl::string_view> second,
                                         bool label_optional, const std::vector<std::string>* names) {
   CsvLayout layout;
-  layout.delimiter = Delimiter(config, first);
+  layout.delimiter = CsvDelimiter(config, first);
   layout.label_optional = label_optional;
   std::vector<CsvField> fields;
   std::string scratch;
@@ -407,6 +412,10 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
 
 absl::StatusOr<CsvLayout> FindColumnLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                            std::vector<std::string> names, bool label_optional) {
+  if (names.size() > kColumnsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", names.size(), " columns, and there may be ", kColumnsMax, " at most"));
+  }
   CsvLayout layout;
   layout.has_header = layout.named = true;
   layout.label_optional = label_optional;

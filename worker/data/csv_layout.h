@@ -67,6 +67,10 @@ struct CsvLayout {
   }
 };
 
+// The delimiter that csv.delimiter names, or, where it is empty, that `first` seems to have, the first line with
+// anything on it.
+std::string CsvDelimiter(const v1::CsvConfig& config, absl::string_view first);
+
 // Finds the layout of `file` (its name, for errors), whose first lines with anything on them are `first` and `second`
 // (absent if there is but one). `transform` is what numeric columns have unless csv.transform says otherwise.
 // With `label_optional`, a file with a header need not have the label's column, nor a line its label. `names`: of the

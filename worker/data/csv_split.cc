@@ -1,6 +1,9 @@
 #include "worker/data/csv_split.h"
 
 #include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace lodestone::worker {
 namespace {
@@ -53,9 +56,9 @@ absl::string_view Undouble(absl::string_view text, std::string* scratch) {
   return absl::string_view(*scratch).substr(begin);
 }
 
-bool Fail(size_t column, const char* message, LineError* error) {
+bool Fail(size_t column, std::string message, LineError* error) {
   error->column = column;
-  error->message = message;
+  error->message = std::move(message);
   return false;
 }
 
@@ -77,6 +80,9 @@ bool SplitCsv(absl::string_view line, absl::string_view delimiter, std::vector<C
   while (true) {
     const char* const start = SkipBlanks(p, end, delimiter);
     const size_t column = start - line.data() + 1;
+    if (fields->size() == kColumnsMax) {
+      return Fail(column, absl::StrCat("more than ", kColumnsMax, " columns; is csv.delimiter right?"), error);
+    }
     if (start < end && *start == '"') {
       bool doubled = false;
       const char* const close = FindClosingQuote(start + 1, end, &doubled);

@@ -3,6 +3,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "worker/data/line_parser.h"
 
 namespace lodestone::worker {
+
+// Columns of a file, at most: more are a mistake, and would take much memory.
+inline constexpr size_t kColumnsMax = 1 << 18;
 
 // One field, without its quotes and, if it has none, without blanks around it.
 struct CsvField {
@@ -19,7 +23,8 @@ struct CsvField {
 
 // Splits `line` into `fields`; views point into `line` or, where doubled quotes had to be undone, into `scratch`. A
 // delimiter of one blank takes any number of them, also before the first and after the last field. False, and *error
-// says why, if text follows a closing quote or a quote is not closed. REQUIRES: the delimiter is not empty.
+// says why, if text follows a closing quote, a quote is not closed or there are more than kColumnsMax fields. REQUIRES:
+// the delimiter is not empty.
 bool SplitCsv(absl::string_view line, absl::string_view delimiter, std::vector<CsvField>* fields, std::string* scratch,
               LineError* error);
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "worker/data/criteo_npy.h"
@@ -36,16 +37,28 @@ absl::StatusOr<std::vector<std::string>> LabelFiles(const std::vector<std::strin
       absl::StrCat(option, ": ", files.size(), " label files for ", images.size(), " image files"));
 }
 
-// What a file is, however it is called; files that are not there are left to those that read them.
-absl::Status CheckApart(const DataFiles& files) {
-  std::map<std::pair<uint64_t, uint64_t>, std::string> train;
+// The files of a list by what they are, however they are called; files that are not there are left to those that read
+// them. INVALID_ARGUMENT if one is there twice. `option` is what errors call the list.
+absl::StatusOr<std::map<std::pair<uint64_t, uint64_t>, std::string>> Distinct(const std::vector<std::string>& files,
+                                                                              absl::string_view option) {
+  std::map<std::pair<uint64_t, uint64_t>, std::string> distinct;
   struct stat info;
-  for (const std::string& file : files.train) {
-    if (stat(file.c_str(), &info) == 0) train.emplace(std::pair(info.st_dev, info.st_ino), file);
-  }
-  for (const std::string& file : files.test) {
+  for (const std::string& file : files) {
     if (stat(file.c_str(), &info) != 0) continue;
-    const auto same = train.find({info.st_dev, info.st_ino});
+    const auto [before, is_new] = distinct.emplace(std::pair(info.st_dev, info.st_ino), file);
+    if (is_new) continue;
+    const std::string called = before->second == file ? "" : absl::StrCat(", the other time as ", before->second);
+    return absl::InvalidArgumentError(absl::StrCat(option, ": ", file, " is there twice", called,
+                                                   ": its samples would count twice. Let one pattern alone match it"));
+  }
+  return distinct;
+}
+
+absl::Status CheckApart(const DataFiles& files) {
+  LODESTONE_ASSIGN_OR_RETURN(const auto train, Distinct(files.train, "data.train"));
+  LODESTONE_ASSIGN_OR_RETURN(const auto test, Distinct(files.test, "data.test"));
+  for (const auto& [id, file] : test) {
+    const auto same = train.find(id);
     if (same == train.end()) continue;
     const std::string called = same->second == file ? "" : absl::StrCat(", as ", same->second);
     return absl::InvalidArgumentError(
@@ -89,6 +102,11 @@ absl::StatusOr<FoundData> FindData(const v1::DataConfig& config, bool with_test)
     const bool is_text =
         found.format != Format::IDX && found.format != Format::PARQUET && found.format != Format::CRITEO_NPY;
     if (config.csv().ByteSizeLong() > 0 && is_text) found.format = Format::CSV;
+    if (config.csv().ByteSizeLong() > 0 && found.format != Format::CSV && found.format != Format::PARQUET) {
+      return absl::InvalidArgumentError(absl::StrCat("data.csv: ", found.files.train[0], " is read as ",
+                                                     absl::AsciiStrToLower(Format::Format_Name(found.format)),
+                                                     ", whose samples have no columns to name; leave data.csv out"));
+    }
   }
   if (found.format == Format::CRITEO_NPY) {
     LODESTONE_ASSIGN_OR_RETURN(found.files.train, DaysOf(found.files.train, "data.train"));

@@ -23,8 +23,8 @@ struct FoundData {
 };
 
 // The files of data that is not generated; those of data.test only `with_test`. INVALID_ARGUMENT or NOT_FOUND, with
-// what to change, if there are none, or a file is in data.train and in data.test: metrics would be of what was trained
-// on.
+// what to change, if there are none, if a file is in a list twice, or in data.train and in data.test (metrics would be
+// of what was trained on), or if data.csv is set and the files are found to have no columns.
 absl::StatusOr<FoundData> FindData(const v1::DataConfig& config, bool with_test);
 
 }  // namespace lodestone::worker

@@ -1,5 +1,6 @@
 #include "worker/data/known_columns.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -26,8 +27,8 @@ absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, co
   }
   std::vector<size_t> order(count);
   for (size_t i = 0; i < count; ++i) {
-    size_t at = i;
-    if (by_name) {
+    size_t at = i;  // Where most files have it.
+    if (by_name && !is_at(at, known[static_cast<int>(i)])) {
       for (at = 0; at < count && !is_at(at, known[static_cast<int>(i)]);) ++at;
     }
     if (at == count) {
@@ -91,6 +92,28 @@ absl::Status OtherTransform(absl::string_view file, const std::string& column, c
   return absl::InvalidArgumentError(absl::StrCat(file, ": the model was trained with the transform ", known, " of ",
                                                  column, ", and the configuration says ", TransformName(now),
                                                  "; set data.numeric or csv.transform as it was"));
+}
+
+absl::Status CheckIndexed(const v1::DataDescription& known, const v1::CsvConfig& config, const std::string& file,
+                          const CsvLayout& layout) {
+  if (!layout.named || !known.header()) return absl::OkStatus();
+  struct Column {
+    const char* option;
+    const std::string& named;
+    std::optional<size_t> index;
+    const std::string& known;
+  };
+  for (const Column& column : {Column{"csv.label", config.label(), layout.label, known.label()},
+                               Column{"csv.group", config.group(), layout.group, known.group()},
+                               Column{"csv.weight", config.weight(), layout.weight, known.weight()}}) {
+    if (!column.index.has_value() || column.known.empty()) continue;
+    const std::string& name = layout.plain_names[*column.index];
+    if (name == column.known || name == column.named) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", column.option, ": ", column.named, " is \"", name,
+                                                   "\", and the model was trained with \"", column.known,
+                                                   "\"; name the column that is meant"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {

@@ -23,6 +23,13 @@ bool ParseLabelNumber(absl::string_view text, double* number) {
   return true;
 }
 
+// The number that is a label's identity, so that 1 and 1.0 are one class. False for a text that is none, and for whole
+// numbers that doubles do not tell apart, whose text is it: ids of 64 bits, for example.
+bool ParseClassNumber(absl::string_view text, double* number) {
+  constexpr double kExactMax = 9007199254740992;  // 2^53: from here on some are not there.
+  return ParseLabelNumber(text, number) && std::fabs(*number) < kExactMax;
+}
+
 }  // namespace
 
 absl::StatusOr<LabelIndex> LabelIndex::Create(LabelKind kind, const v1::DataConfig& config,
@@ -67,7 +74,7 @@ absl::Status LabelIndex::SetMap(const v1::DataConfig& config) {
   for (const auto& entry : sorted) {
     const auto id = static_cast<uint32_t>(texts_.size());
     double number = 0;
-    if (ParseLabelNumber(entry.first, &number)) {
+    if (ParseClassNumber(entry.first, &number)) {
       const auto [equal, inserted] = numbers_.emplace(number, id);
       if (!inserted && class_of_id_[equal->second] != entry.second) {
         return absl::InvalidArgumentError(absl::StrCat("data.label_map: ", Quoted(texts_[equal->second]), " and ",
@@ -98,7 +105,7 @@ void LabelIndex::SetClasses(const v1::DataDescription& known) {
       const auto id = static_cast<uint32_t>(texts_.size());
       if (!ids_.emplace(text, id).second) continue;
       double number = 0;
-      if (ParseLabelNumber(text, &number)) numbers_.emplace(number, id);
+      if (ParseClassNumber(text, &number)) numbers_.emplace(number, id);
       texts_.push_back(text);
       class_of_id_.push_back(static_cast<uint32_t>(class_names_.size()));
     }
@@ -111,7 +118,7 @@ void LabelIndex::SetClasses(const v1::DataDescription& known) {
 int64_t LabelIndex::IdOf(absl::string_view text) const {
   if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
   double number = 0;
-  if (!all_numbers_ || !ParseLabelNumber(text, &number)) return -1;
+  if (!all_numbers_ || !ParseClassNumber(text, &number)) return -1;
   const auto equal = numbers_.find(number);
   return equal == numbers_.end() ? -1 : int64_t{equal->second};
 }
@@ -200,15 +207,19 @@ void LabelIndex::Finish() {
   for (size_t i = 0; all_numbers_ && i < texts_.size(); ++i) ParseLabelNumber(texts_[i], &numbers[i]);
   std::vector<uint32_t> order(texts_.size());
   std::iota(order.begin(), order.end(), 0);
+  double exact = 0;
+  const auto is_exact = [&](uint32_t id) { return all_numbers_ && ParseClassNumber(texts_[id], &exact); };
   // Equal numbers stay in order of appearance: the first spelling names the class.
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return all_numbers_ ? numbers[a] < numbers[b] : texts_[a] < texts_[b];
+    if (all_numbers_ && (numbers[a] != numbers[b] || is_exact(a))) return numbers[a] < numbers[b];
+    return texts_[a] < texts_[b];
   });
   class_of_id_.resize(texts_.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    if (i == 0 || !all_numbers_ || numbers[order[i - 1]] != numbers[order[i]]) class_names_.push_back(texts_[order[i]]);
+    const bool same = i > 0 && is_exact(order[i]) && numbers[order[i - 1]] == numbers[order[i]];
+    if (!same) class_names_.push_back(texts_[order[i]]);
     class_of_id_[order[i]] = static_cast<uint32_t>(class_names_.size() - 1);
-    if (all_numbers_) numbers_.emplace(numbers[order[i]], order[i]);
+    if (is_exact(order[i])) numbers_.emplace(numbers[order[i]], order[i]);
   }
 }
 

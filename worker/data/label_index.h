@@ -1,8 +1,8 @@
 // Labels as text and what they mean: a class or a number.
 //
 // Not thread-safe. While the training files are read every label gets a provisional value, since the classes' order is
-// known only in the end: Add for each sample, then Finish, then Final for what Add gave. Equal numbers are one class,
-// however they are written: 1, +1 and 1.0.
+// known only in the end: Add for each sample, then Finish, then Final for what Add gave. Equal numbers below 2^53 are
+// one class, however they are written: 1, +1 and 1.0. Greater ones, which a double may not tell apart, are as texts.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,8 @@ class LabelIndex {
   double difference_sum_ = 0;
   double square_sum_ = 0;
 
-  // Texts seen (or mapped), by order of appearance: ids. ids_ holds all spellings, numbers_ those that are numbers.
+  // Texts seen (or mapped), by order of appearance: ids. ids_ holds all spellings, numbers_ those that are numbers
+  // below 2^53.
   absl::flat_hash_map<std::string, uint32_t> ids_;
   absl::flat_hash_map<double, uint32_t> numbers_;
   std::vector<std::string> texts_;  // By id: the first spelling.

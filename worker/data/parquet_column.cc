@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kPageHeaderBytesUsual = 256;
 constexpr uint64_t kLevelsPerRead = 1024;
+constexpr uint64_t kDictionaryValuesMax = 1 << 25;  // Most writers end theirs at a few MB.
 
 // parquet.thrift: Encoding.
 constexpr int32_t kPlain = 0;
@@ -81,6 +82,12 @@ absl::Status ParquetColumnReader::NextPage() {
 absl::Status ParquetColumnReader::TakeDictionary(const ParquetPage& page, absl::string_view packed) {
   if (page.encoding != kPlain && page.encoding != kPlainDictionary) return UnknownEncoding(page.encoding);
   if (has_data_ || dictionary_.size() > 0) return Damaged("a second dictionary, or one behind values");
+  // A packed page of few bytes may have very many. There may be more than the column uses: a writer that has a
+  // dictionary of its own writes it whole into each row group.
+  const uint64_t values_max = column_.type == ParquetType::kBoolean ? 2 : kDictionaryValuesMax;
+  if (page.values > values_max) {
+    return Damaged(absl::StrCat("a dictionary of ", page.values, " values, where there may be ", values_max));
+  }
   LODESTONE_RETURN_IF_ERROR(UnpackParquet(chunk_.codec, packed, page.unpacked_bytes, &dictionary_bytes_));
   if (PlainReader(&column_, dictionary_bytes_).Read(page.values, &dictionary_)) return absl::OkStatus();
   return Damaged("its dictionary has fewer values than it says");

@@ -116,6 +116,7 @@ class Leaves {
 
  private:
   static constexpr int kDepthMax = 64;
+  static constexpr size_t kNameBytesMax = 32 << 20;  // Of all columns: each has those of the groups around it.
 
   // The subtree that begins at next_, below `above`.
   absl::Status Visit(ParquetColumn above, int depth) {
@@ -124,6 +125,8 @@ class Leaves {
     // The repeated group of a list, and what is in it, have names that say nothing: "list", "element".
     const bool is_nameless = above.is_list || (element.repetition == kRepeated && !above.name.empty());
     if (!is_nameless) above.name = absl::StrCat(above.name, above.name.empty() ? "" : ".", element.name);
+    name_bytes_ += above.name.size();
+    if (name_bytes_ > kNameBytesMax) return absl::InvalidArgumentError("the names of its columns are too long");
     if (element.repetition == kOptional || element.repetition == kRepeated) ++above.max_definition;
     if (element.repetition == kRepeated) {
       above.is_list = true;
@@ -149,6 +152,7 @@ class Leaves {
 
   const std::vector<SchemaElement>& elements_;
   size_t next_ = 0;
+  size_t name_bytes_ = 0;
   std::vector<ParquetColumn> columns_;
 };
 

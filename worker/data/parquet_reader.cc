@@ -284,8 +284,10 @@ void ParquetReader::AddSeveral(size_t field, ParsedLine* parsed) {
 uint32_t ParquetReader::ListValuesMax(size_t column) const {
   for (size_t i = 0; i < layout_.multi.size(); ++i) {
     if (layout_.categorical[i] != column || !layout_.multi[i].several) continue;
-    // Values that stand for missing ones do not count.
-    return layout_.missing.empty() ? layout_.multi[i].values_max : kListValuesMax;
+    // Values that stand for missing ones do not count: the empty text and NaN do so, too.
+    const ParquetType type = file_.metadata.columns[column].type;
+    const bool all_count = type == ParquetType::kBoolean || type == ParquetType::kInt32 || type == ParquetType::kInt64;
+    return all_count && layout_.missing.empty() ? layout_.multi[i].values_max : kListValuesMax;
   }
   return 0;
 }

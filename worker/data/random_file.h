@@ -15,7 +15,8 @@ namespace lodestone::worker {
 
 class RandomFile {
  public:
-  // NOT_FOUND or PERMISSION_DENIED as the system says; INVALID_ARGUMENT if it is no plain file.
+  // NOT_FOUND or PERMISSION_DENIED as the system says; INVALID_ARGUMENT if it is no plain file: a pipe gives its bytes
+  // once, and files are opened more than once.
   static absl::StatusOr<std::unique_ptr<RandomFile>> Open(const std::string& path);
   ~RandomFile();
   RandomFile(const RandomFile&) = delete;
@@ -23,6 +24,8 @@ class RandomFile {
 
   // Reads `size` bytes at `offset` into `to`, which is resized. DATA_LOSS if the file ends before that.
   absl::Status Read(uint64_t offset, size_t size, std::string* to) const;
+  // The same into `to`, and how many there were: fewer than `size` only at the end of the file.
+  absl::StatusOr<size_t> ReadUpTo(uint64_t offset, char* to, size_t size) const;
 
   uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }

@@ -1,5 +1,6 @@
 #include "worker/data/read_ahead.h"
 
+#include <new>
 #include <utility>
 
 namespace lodestone::worker {
@@ -42,24 +43,30 @@ void ReadAhead::Run() {
   }
 }
 
+bool ReadAhead::ReadSample(Sample* sample, Block* block) {
+  sample->error = {};
+  const absl::StatusOr<LineOutcome> outcome = reader_->Next(&sample->parsed, &sample->error);
+  if (!outcome.ok() || *outcome == LineOutcome::kBlank) {
+    block->end = outcome.status();
+    block->last = true;
+    return false;
+  }
+  sample->outcome = *outcome;
+  sample->position = reader_->position();
+  // The reader's next sample takes what they point to.
+  sample->label.assign(sample->parsed.label.data(), sample->parsed.label.size());
+  sample->id.assign(sample->parsed.id.data(), sample->parsed.id.size());
+  return true;
+}
+
 void ReadAhead::Fill(Block* block) {
-  block->samples.resize(kBlockSamples);
   size_t count = 0;
-  while (count < kBlockSamples && !block->last) {
-    Sample& sample = block->samples[count];
-    sample.error = {};
-    absl::StatusOr<LineOutcome> outcome = reader_->Next(&sample.parsed, &sample.error);
-    if (!outcome.ok() || *outcome == LineOutcome::kBlank) {
-      block->end = outcome.status();
-      block->last = true;
-      break;
-    }
-    sample.outcome = *outcome;
-    sample.position = reader_->position();
-    // The reader's next sample takes what they point to.
-    sample.label.assign(sample.parsed.label.data(), sample.parsed.label.size());
-    sample.id.assign(sample.parsed.id.data(), sample.parsed.id.size());
-    ++count;
+  try {
+    block->samples.resize(kBlockSamples);
+    while (count < kBlockSamples && ReadSample(&block->samples[count], block)) ++count;
+  } catch (const std::bad_alloc&) {  // Which no other thread would see.
+    block->end = absl::ResourceExhaustedError("not enough memory for the data; use more workers, or fewer threads");
+    block->last = true;
   }
   block->samples.resize(count);
   block->file_offset = reader_->file_offset();

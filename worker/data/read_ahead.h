@@ -50,6 +50,8 @@ class ReadAhead final : public SampleReader {
 
   void Run();
   void Fill(Block* block);
+  // Reads a sample of the block; false, and how the block ends, if there is none.
+  bool ReadSample(Sample* sample, Block* block);
 
   const std::unique_ptr<SampleReader> reader_;  // The thread's, but for PlaceOf.
   // Of the taker.

@@ -108,7 +108,8 @@ absl::StatusOr<std::unique_ptr<SampleReader>> SampleStream::OpenImageFile(const 
 
 absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::string>* ids) {
   LineError error;
-  parsed_.weight = 1;  // Where the file has no weights.
+  parsed_.weight = 1;           // Where the file has no weights,
+  parsed_.group = GroupOf("");  // or no groups.
   LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader_->Next(&parsed_, &error));
   if (outcome == LineOutcome::kBlank) return false;
   if (outcome == LineOutcome::kMalformed) return ErrorAt(error);

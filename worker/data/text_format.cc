@@ -1,6 +1,7 @@
 #include "worker/data/text_format.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,15 @@ namespace {
 using Format = v1::DataConfig;
 
 constexpr char kSparseGroup[] = "qid";  // What descriptions call the group of libsvm and libffm.
+
+// INVALID_ARGUMENT if settings are only for text. csv.header: yes is true of Parquet.
+absl::Status CheckParquet(const v1::CsvConfig& csv, const std::string& file) {
+  const bool for_text = csv.skip_lines() > 0 || !csv.comment().empty() || !csv.delimiter().empty();
+  if (!for_text && csv.header() != v1::CsvConfig::NO) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("csv.skip_lines, csv.comment, csv.delimiter and csv.header: no are for ", "text, and ", file,
+                   " is Parquet; leave them out"));
+}
 
 }  // namespace
 
@@ -69,10 +79,7 @@ absl::Status TextFormat::Start(const std::string& file) {
                                                    " files have one label, those of csv and parquet files may have "
                                                    "several; give such files, or take another model.type"));
   }
-  if (format_ == Format::PARQUET && (config_.csv().skip_lines() > 0 || !config_.csv().comment().empty())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("csv.skip_lines and csv.comment are for text, and ", file, " is Parquet; leave them out"));
-  }
+  if (format_ == Format::PARQUET) LODESTONE_RETURN_IF_ERROR(CheckParquet(config_.csv(), file));
   if (is_sparse() && Standardizes(transform_)) {
     return absl::InvalidArgumentError(
         "data.numeric: libsvm and libffm data cannot be standardized, it would not stay sparse");
@@ -193,15 +200,20 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
     return std::optional<CsvLayout>(std::move(layout));
   }
   LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines({.file = file}, config_.csv().skip_lines()));
-  const std::string delimiter = config_.csv().delimiter();
+  CsvLayout plain;
   std::vector<std::string> lines;
   absl::string_view line;
   while (lines.size() < 2) {
-    CsvLayout plain;
-    plain.delimiter = delimiter.empty() ? "," : delimiter;
-    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(CsvParser(plain), config_.csv().comment(), &reader, &line));
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(config_.csv().comment(), &reader, &line));
     if (!found) break;
-    if (line.find_first_not_of(' ') != absl::string_view::npos) lines.emplace_back(line);
+    if (line.find_first_not_of(' ') == absl::string_view::npos) continue;
+    for (size_t before = 0; before < line.size();) {
+      // What the delimiter seems to be may change with what is joined.
+      if (lines.empty()) plain.delimiter = CsvDelimiter(config_.csv(), line);
+      before = line.size();
+      LODESTONE_RETURN_IF_ERROR(JoinQuoted(CsvParser(plain), &reader, &line));
+    }
+    lines.emplace_back(line);
   }
   if (lines.empty()) return std::optional<CsvLayout>();
   std::optional<absl::string_view> second;
@@ -216,7 +228,10 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
 absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& file) const {
   LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, RawLayout(file));
   if (!layout.has_value()) return layout;
-  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(ArrangeAsKnown(*known_, file, &*layout));
+  if (known_ != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(ArrangeAsKnown(*known_, file, &*layout));
+    LODESTONE_RETURN_IF_ERROR(CheckIndexed(*known_, config_.csv(), file, *layout));
+  }
   if (!options_.id_column.empty()) {
     const auto id = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.id_column);
     if (id == layout->plain_names.end()) {
@@ -264,20 +279,32 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
                : absl::InvalidArgumentError(absl::StrCat(file, ": ", name, " stands where the first training file has ",
                                                          expected, "; name the columns in ", option));
   };
-  for (size_t i = 0; i < layout.numeric.size() && layout.numeric_by_default; ++i) {
-    LODESTONE_RETURN_IF_ERROR(check_name(layout.numeric[i].index, first.numeric[i].index, "csv.numeric"));
+  // Columns that are named by an index, or a range, may be others here.
+  const std::tuple<std::optional<size_t>, std::optional<size_t>, const char*> single[] = {
+      {layout.label, first.label, "csv.label"},
+      {layout.group, first.group, "csv.group"},
+      {layout.weight, first.weight, "csv.weight"}};
+  for (const auto& [index, first_index, option] : single) {
+    if (!index.has_value() || !first_index.has_value()) continue;
+    LODESTONE_RETURN_IF_ERROR(check_name(*index, *first_index, option));
   }
-  for (size_t i = 0; i < layout.multi.size(); ++i) {
-    if (layout.multi[i].several || first.multi[i].several) {
-      LODESTONE_RETURN_IF_ERROR(check_name(layout.categorical[i], first.categorical[i], "csv.multi"));
-    }
+  for (size_t i = 0; i < layout.labels.size(); ++i) {
+    LODESTONE_RETURN_IF_ERROR(check_name(layout.labels[i], first.labels[i], "csv.labels"));
+  }
+  for (size_t i = 0; i < layout.numeric.size(); ++i) {
+    LODESTONE_RETURN_IF_ERROR(check_name(layout.numeric[i].index, first.numeric[i].index,
+                                         layout.numeric[i].time.is_set() ? "csv.datetime" : "csv.numeric"));
   }
   for (size_t i = 0; i < layout.categorical.size(); ++i) {
     const BucketRule::Kind kind = layout.buckets[i].kind, expected = first.buckets[i].kind;
-    if (kind == BucketRule::Kind::kText && expected == kind) continue;
+    const bool several = !layout.multi.empty() && layout.multi[i].several;
     const bool is_time = kind == BucketRule::Kind::kTime || expected == BucketRule::Kind::kTime;
-    LODESTONE_RETURN_IF_ERROR(
-        check_name(layout.categorical[i], first.categorical[i], is_time ? "csv.datetime" : "csv.bucket"));
+    const bool is_text = kind == BucketRule::Kind::kText && expected == kind;
+    LODESTONE_RETURN_IF_ERROR(check_name(layout.categorical[i], first.categorical[i],
+                                         several   ? "csv.multi"
+                                         : is_time ? "csv.datetime"
+                                         : is_text ? "csv.categorical"
+                                                   : "csv.bucket"));
     if (kind == expected) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": csv.bucket makes ", BucketName(kind), " of ",
                                                    layout.names[layout.categorical[i]], ", but ", BucketName(expected),

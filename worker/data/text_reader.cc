@@ -24,12 +24,15 @@ absl::StatusOr<LineReader> OpenLines(const FilePart& part, uint32_t skip_lines) 
   return reader;
 }
 
-absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comment, LineReader* reader,
-                              absl::string_view* line) {
+absl::StatusOr<bool> NextLine(const std::string& comment, LineReader* reader, absl::string_view* line) {
   do {
     LODESTONE_ASSIGN_OR_RETURN(const bool found, reader->Next(line));
     if (!found) return false;
   } while (!comment.empty() && absl::StartsWith(*line, comment));
+  return true;
+}
+
+absl::Status JoinQuoted(const LineParser& parser, LineReader* reader, absl::string_view* line) {
   bool inside = parser.EndsInQuotes(*line, false);
   while (inside) {
     const size_t known = line->size();
@@ -37,7 +40,7 @@ absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comme
     if (!more) break;
     inside = parser.EndsInQuotes(line->substr(std::min(known, line->size())), true);
   }
-  return true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<SampleReader>> TextReader::Open(const FilePart& part, std::unique_ptr<LineParser> parser,
@@ -50,8 +53,9 @@ absl::StatusOr<std::unique_ptr<SampleReader>> TextReader::Open(const FilePart& p
 absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* error) {
   while (true) {
     absl::string_view line;
-    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser_, comment_, &reader_, &line));
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(comment_, &reader_, &line));
     if (!found) return LineOutcome::kBlank;
+    LODESTONE_RETURN_IF_ERROR(JoinQuoted(*parser_, &reader_, &line));
     if (!is_whole_ && reader_.lines_joined() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           PlaceOf(position(), {1, 1, ""}),

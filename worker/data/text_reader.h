@@ -26,10 +26,12 @@ struct NoSamples {
 // Opens a part of a file, behind the file's first `skip_lines` lines.
 absl::StatusOr<LineReader> OpenLines(const FilePart& part, uint32_t skip_lines);
 
-// The next line of `reader` that does not begin with `comment` (unless that is empty), with the physical lines that its
-// quotes join to it; false after the last one.
-absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comment, LineReader* reader,
-                              absl::string_view* line);
+// The next line of `reader` that does not begin with `comment` (unless that is empty), as it stands in the file; false
+// after the last one.
+absl::StatusOr<bool> NextLine(const std::string& comment, LineReader* reader, absl::string_view* line);
+
+// Lengthens `line`, the one that was read last, by the lines that its quotes join to it.
+absl::Status JoinQuoted(const LineParser& parser, LineReader* reader, absl::string_view* line);
 
 class TextReader final : public SampleReader {
  public:

@@ -131,7 +131,7 @@ TEST(Bucket, ColumnsByIndexThatBearOtherNamesAreRefused) {
                                                         WriteFile("two.csv", "pay,age,y\n1,2,0\n3,4,1\n")});
   v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
   csv.set_label("y");
-  csv.add_numeric("0");
+  csv.add_numeric("age");
   (*csv.mutable_bucket())["0"] = v1::CsvConfig::LOG2;
   (*csv.mutable_bucket())["1"] = v1::CsvConfig::QUANTILES;
   ExpectError(Load(config), {"two.csv", "quantiles of column \"age\"", "log2 in the first", "csv.bucket"});

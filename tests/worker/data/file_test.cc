@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <zstd.h>
 
 #include <filesystem>
@@ -179,6 +180,51 @@ TEST(Files, TellsACutOffOrDamagedZstdWithItsName) {
   }
   const std::string path = WriteFile("garbage.zst", packed + "garbage");
   ExpectError(Load(FilesConfig(v1::DataConfig::LIBSVM, {path})), {path, "damaged"});
+}
+
+// Regression: a pipe was opened three times, and what had been read of it by then was lost without a word.
+TEST(Files, APipeIsRefused) {
+  const std::string pipe = TestPath("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto format : {v1::DataConfig::AUTO, v1::DataConfig::LIBSVM, v1::DataConfig::CSV, v1::DataConfig::PARQUET,
+                            v1::DataConfig::IDX}) {
+    v1::Config config = FilesConfig(format, {pipe});
+    if (format == v1::DataConfig::IDX) config.mutable_data()->add_train_labels(WriteFile("labels", ""));
+    ExpectError(Load(config), {pipe + ": is no plain file", "write it to a file"});
+  }
+}
+
+TEST(LineReader, ReadsAGzWithZerosBehindIt) {
+  EXPECT_EQ(Lines(WriteFile("zeros.gz", Packed("a\n") + Packed("b\n") + std::string(1'000'000, '\0'))),
+            (std::vector<std::string>{"a", "b"}));
+}
+
+// Regression: what followed the last member was left out without a word, a whole file that was not packed, for example.
+TEST(Files, TellsWhatIsNotPackedBehindAGz) {
+  const std::string member = Packed("1 1:1\n0 2:1\n"), plain = "1 3:1\n";
+  for (const std::string& content : {member + plain, member + member + plain, member + std::string(3, '\0') + plain,
+                                     member + std::string(3, '\0') + member, member + "\x1f" + plain}) {
+    const std::string path = WriteFile("and_more.gz", content);
+    const auto loaded = Load(FilesConfig(v1::DataConfig::LIBSVM, {path}));
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss) << loaded.status();
+    ExpectError(loaded, {path, "the gz file is damaged near byte"});
+  }
+}
+
+// Regression: two globs that match one file had it trained on twice, and with data.test_share its samples were in both
+// sets.
+TEST(Files, RefusesAFileThatIsThereTwice) {
+  const std::string file = WriteFile("twice-a.svm", "1 1:1\n0 2:1\n"),
+                    other = WriteFile("other-a.svm", "1 1:1\n0 2:1\n");
+  const auto load = [](const std::vector<std::string>& train, const std::vector<std::string>& test) {
+    return Load(FilesConfig(v1::DataConfig::LIBSVM, train, test));
+  };
+  ExpectError(load({file, TestPath("twice-*")}, {}), {"data.train: " + file + " is there twice", "one pattern"});
+  const std::string link = TestPath("link.svm");
+  std::filesystem::create_symlink(file, link);
+  ExpectError(load({file, link}, {}), {"data.train: " + link + " is there twice, the other time as " + file});
+  ExpectError(load({other}, {file, link}), {"data.test: " + link + " is there twice"});
+  EXPECT_TRUE(load({file}, {other}).ok());
 }
 
 }  // namespace

@@ -67,6 +67,17 @@ TEST(Format, IsCsvWhereColumnsAreDescribed) {
   EXPECT_EQ(data->schema.field_count, 26);
 }
 
+// Regression: they were passed over without a word, the column of groups, for example.
+TEST(Format, RefusesSettingsOfColumnsWhereFilesHaveNone) {
+  const std::string images = WriteFile("no_columns", std::string("\0\0\x08\x03", 4) + std::string(12, '\0'));
+  const std::string numbers = WriteFile("no_columns.npy", "\x93NUMPY and more");
+  for (const auto& [file, format] : {std::pair(images, "idx"), std::pair(numbers, "criteo_npy")}) {
+    auto config = FilesConfig(Format::AUTO, {file});
+    config.mutable_data()->mutable_csv()->add_numeric("0");
+    ExpectError(Load(config), {"data.csv: " + file + " is read as " + format, "leave data.csv out"});
+  }
+}
+
 TEST(Format, NeedsFilesUnlessGenerated) {
   ExpectError(Load(FilesConfig(Format::CSV, {})), {"data.train is empty", "CSV"});
 }

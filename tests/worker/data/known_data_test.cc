@@ -181,6 +181,20 @@ TEST(SampleStreamTest, SamplesOfAFileWithoutWeightsCountOne) {
   }
 }
 
+// Regression: and those of a file without groups were of the last group of the file before.
+TEST(SampleStreamTest, SamplesOfAFileWithoutGroupsAreOfNone) {
+  const std::string grouped = WriteFile("grouped.csv", "age,city,kind,pay,user\n10,Delft,b,1,ann\n30,Gouda,a,2,bob\n");
+  const std::string plain = WriteFile("plain.csv", kFirst);
+  v1::Config config = People(grouped);
+  config.mutable_data()->mutable_csv()->set_group("user");
+  const auto stream = Stream(DescribedBy(config), {grouped, plain}, {.labels = true, .id_column = ""});
+  Batch batch;
+  std::vector<std::string> ids;
+  ASSERT_TRUE(stream->Next(10, &batch, &ids).ok());
+  const uint64_t none = GroupOf("");
+  EXPECT_EQ(batch.groups, (std::vector<uint64_t>{GroupOf("ann"), GroupOf("bob"), none, none, none}));
+}
+
 // Regression: the numbers beside the dates, which no setting named, counted as features that the model does not know.
 TEST(SampleStreamTest, AModelWhoseFeaturesAreAllDatesReadsTheFileThatItWasTrainedOn) {
   const std::string file = WriteFile("dates.csv", "seen,w,y\n2024-03-01T10:00:00Z,1,a\n2024-03-02T11:00:00Z,2,b\n");

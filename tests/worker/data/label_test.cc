@@ -39,6 +39,29 @@ TEST(Labels, AreClassesInTextOrderIfAnyIsNoNumber) {
   EXPECT_EQ(ReadAll(*data->train).labels, (std::vector<float>{3, 2, 0, 1, 2}));
 }
 
+// Regression: labels that are ids of 64 bits were compared as doubles, and neighbours became one class.
+TEST(Labels, AreDistinctClassesWhereDoublesDoNotTellThemApart) {
+  const Texts ids = {"1234567890123456790", "1234567890123456789", "5", "1234567890123456790", "5.0"};
+  const std::string test = WriteFile("idst", Samples({"1234567890123456789", "1234567890123456790"}));
+  const auto data = Load(FilesConfig(kLibsvmFormat, {WriteFile("ids", Samples(ids))}, {test}));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->schema.class_names, (Texts{"5", "1234567890123456789", "1234567890123456790"}));
+  EXPECT_EQ(ReadAll(*data->train).labels, (std::vector<float>{2, 1, 0, 2, 0}));
+  EXPECT_EQ(ReadAll(*data->test).labels, (std::vector<float>{1, 2}));
+  // A model, and a map, that know one of them do not take the other for it.
+  auto model = std::make_shared<v1::ModelDescription>();
+  *model->mutable_data() =
+      Load(FilesConfig(kLibsvmFormat, {WriteFile("one", Samples({ids[0], "5"}))}))->schema.description;
+  auto config = FilesConfig(kLibsvmFormat, {test});
+  ExpectError(LoadData(config, LabelKind::kClass, {}, false, nullptr, model), {"label \"1234567890123456789\""});
+  auto& map = *config.mutable_data()->mutable_label_map();
+  map[ids[0]] = 0;
+  map["5"] = 1;
+  ExpectError(Load(config), {"label \"1234567890123456789\""});
+  map[ids[1]] = 1;
+  EXPECT_TRUE(Load(config).ok()) << Load(config).status();
+}
+
 TEST(Labels, FollowTheMap) {
   auto config = FilesConfig(kLibsvmFormat, {WriteFile("m", Samples({"good", "bad", "3.0", "good"}))},
                             {WriteFile("mt", Samples({"3", "ugly"}))});

@@ -1,6 +1,7 @@
 #include "worker/data/read_ahead.h"
 
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,31 @@ TEST(ReadAhead, AnErrorComesBehindTheSamplesBeforeIt) {
   LineError error;
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(ahead.Next(&parsed, &error).ok()) << i;
   EXPECT_EQ(ahead.Next(&parsed, &error).status().message(), "cut off");
+}
+
+// A reader that finds no memory for its third sample.
+class LargeReader final : public SampleReader {
+ public:
+  absl::StatusOr<LineOutcome> Next(ParsedLine*, LineError*) override {
+    if (next_++ == 2) throw std::bad_alloc();
+    return LineOutcome::kSample;
+  }
+  uint64_t position() const override { return next_; }
+  std::string PlaceOf(uint64_t, const LineError&) const override { return ""; }
+  uint64_t file_offset() const override { return 0; }
+  uint64_t bytes_parsed() const override { return 0; }
+
+ private:
+  uint64_t next_ = 0;
+};
+
+// Regression: it ended the process, for no one caught it in the thread.
+TEST(ReadAhead, AMissingMemoryIsAnErrorBehindTheSamplesBeforeIt) {
+  ReadAhead ahead(std::make_unique<LargeReader>());
+  ParsedLine parsed;
+  LineError error;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ahead.Next(&parsed, &error).ok()) << i;
+  EXPECT_EQ(ahead.Next(&parsed, &error).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(ReadAhead, OneThatIsLeftEndsItsThread) {
