@@ -211,8 +211,8 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
 }
 
 void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, Kind kind) {
+  if (kind == Kind::kNamed) return;  // It may be deleted by hand at any time.
   for (const auto& entry : manifest.contents()) {
-    if (kind == Kind::kNamed) continue;  // It may be deleted by hand at any time.
     written_versions_[entry.shard()] = entry.version();
     written_states_[entry.shard()] = collected_states_[entry.shard()];
   }

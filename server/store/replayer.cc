@@ -286,7 +286,7 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
   const int64_t now_ms = time_->NowMs();
   v1::LogRecord record;
   for (const Incarnation worker : ended) {
-    if (sessions_->IsOver(worker)) continue;  // It is in the log already.
+    if (sessions_->IsOver(worker)) continue;  // It was heard of before.
     sessions_->End(worker);
     record.set_session_forgotten(worker);
     record.set_session_ended(true);

@@ -246,6 +246,7 @@ void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
   policy_ = EvictionPolicy(table_, settings_, layout(), now_ms);
   evicted_.clear();
   CommitRestored(version);
+  policy_.KeepForNow();
   rows_.StampAll(version);
   CountBytes();
 }

@@ -17,8 +17,9 @@ constexpr uint64_t kEvictionStream = 0x6576696374ull;
 constexpr size_t kEvictedShare = 16;       // A full table evicts this part of the rows that it compares.
 constexpr size_t kRowsComparedMax = 4096;  // At once.
 constexpr size_t kRowsComparedOver = 64;   // Where there are more than there may be.
+constexpr uint64_t kWidenedMax = 6;        // So often twice as many places are looked at, until there are enough rows.
 constexpr size_t kSweptOver = 1 << 16;     // So many are looked at in a sweep then,
-constexpr size_t kSweptOverShare = 4;      // and this part of them goes.
+constexpr size_t kSweptAtOnce = 2048;      // and so many go in one step.
 constexpr uint32_t kRowsPerDraw = 8;
 constexpr size_t kSweepsMax = 60;         // In which a sweep comes round.
 constexpr uint64_t kCandidatesShare = 4;  // Of a table's memory_max_bytes, this part at most is for candidates.
@@ -174,17 +175,29 @@ uint64_t EvictionPolicy::WarmthOf(const RowStore& rows, RowId row, uint32_t now)
 std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const {
   const uint32_t now = TickOf(now_ms);
   const bool over = IsOverLimit(rows);
-  const size_t least = over ? 2 : 1;                 // So that it gets smaller by new rows, too.
+  const size_t least = over ? 2 : 1;  // So that it gets smaller by new rows, too.
+  const size_t enough = over ? std::min(rows.size(), least * kEvictedShare) : least;
   std::vector<std::pair<uint64_t, RowId>> compared;  // With their warmth; of equal ones the first goes.
   const auto add = [&](Key, RowId row) { compared.emplace_back(WarmthOf(rows, row, now), row); };
   // A full table has few places without a row, but those that were drawn may have none.
-  for (uint64_t again = 0; compared.size() < least; ++again) {
+  for (uint64_t again = 0; compared.size() < (again < kWidenedMax ? enough : least); ++again) {
     compared.clear();
     ForEachCompared(rows, (over ? kRowsComparedOver : kRowsComparedMax) << std::min<uint64_t>(again, 20), draw + again,
                     add);
   }
   const size_t count = over ? compared.size() : std::min(rows_max_, compared.size());
   return KeysOfColdest(rows, std::max(count / kEvictedShare, least), &compared);
+}
+
+uint64_t EvictionPolicy::WarmthOfColdest(const RowStore& rows, size_t count, uint32_t now) const {
+  std::vector<uint64_t> warmth;
+  const auto add = [&](Key, RowId row) { warmth.push_back(WarmthOf(rows, row, now)); };
+  for (uint64_t again = 0; warmth.empty(); ++again) {
+    ForEachCompared(rows, kRowsComparedMax << std::min<uint64_t>(again, 20), rows.erased() + again, add);
+  }
+  const size_t place = std::min(warmth.size() - 1, warmth.size() * count / rows.size());
+  std::nth_element(warmth.begin(), warmth.begin() + place, warmth.end());
+  return warmth[place];
 }
 
 std::vector<Key> EvictionPolicy::KeysOfColdest(const RowStore& rows, size_t count,
@@ -213,7 +226,9 @@ std::vector<Key> EvictionPolicy::SweptKeys(const RowStore& rows, uint64_t now_ms
   const uint32_t now = TickOf(now_ms);
   const uint64_t ttl_ticks = TtlTicks();
   const size_t pages = rows.pages().size();
-  std::vector<std::pair<uint64_t, RowId>> staying;  // With their warmth, if there are too many.
+  std::vector<std::pair<uint64_t, RowId>> cold;  // With their warmth, if there are too many.
+  // Neighbours were often used together: what is cold is told by rows from everywhere.
+  const uint64_t cold_max = IsOverLimit(rows) ? WarmthOfColdest(rows, rows.size() - rows_max_, now) : 0;
   for (size_t page = 0; page < pages && page << rows_log2_ < rows_max; ++page) {
     if (sweep_page_ >= pages) sweep_page_ = 0;
     const Usage* const usage = usage_[sweep_page_].get();
@@ -221,14 +236,14 @@ std::vector<Key> EvictionPolicy::SweptKeys(const RowStore& rows, uint64_t now_ms
       if (expire && AgeOf(usage[rows.PlaceOf(row)].last_used, now) > ttl_ticks) {
         keys.push_back(key);
       } else if (IsOverLimit(rows)) {
-        staying.emplace_back(WarmthOf(rows, row, now), row);
+        if (const uint64_t warmth = WarmthOf(rows, row, now); warmth <= cold_max) cold.emplace_back(warmth, row);
       }
     });
   }
   const size_t left = rows.size() - keys.size();
   if (left <= rows_max_) return keys;
-  const size_t going = std::min(left - rows_max_, (staying.size() + kSweptOverShare - 1) / kSweptOverShare);
-  const std::vector<Key> coldest = KeysOfColdest(rows, going, &staying);
+  const size_t going = std::min({left - rows_max_, cold.size(), kSweptAtOnce});
+  const std::vector<Key> coldest = KeysOfColdest(rows, going, &cold);
   keys.insert(keys.end(), coldest.begin(), coldest.end());
   return keys;
 }

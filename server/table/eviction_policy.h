@@ -85,8 +85,8 @@ class EvictionPolicy {
   // looked at within half of its TTL or a minute. 0: none this time, or there is nothing to look for.
   size_t BeginSweep(const RowStore& rows);
   // Those that outlived their TTL among the next `rows_max` rows, rounded up to pages, which begin behind those of the
-  // call before; and, of a table that has more rows than it may since its limit was lowered, the coldest quarter of
-  // them.
+  // call before; and, of a table that has more rows than it may since its limit was lowered, those of the coldest
+  // that are among them.
   std::vector<Key> SweptKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max);
 
  private:
@@ -104,6 +104,8 @@ class EvictionPolicy {
   }
   uint64_t TtlTicks() const;
   bool IsOverLimit(const RowStore& rows) const;
+  // How warm the warmest of the `count` coldest rows is, of those that there are, about.
+  uint64_t WarmthOfColdest(const RowStore& rows, size_t count, uint32_t now) const;
   // A sweep looks at `now_ms`: whether rows go by their TTL.
   bool MayExpire(uint64_t now_ms);
   static std::vector<Key> KeysOfColdest(const RowStore& rows, size_t count,

@@ -72,8 +72,8 @@ void FillValidations(const TrainingContext& context, bool stopped_early, Summary
   if (response.ok()) summary->validations = response->state();
   if (response.ok() && !summary->interrupted && summary->validations.results().empty()) {
     LODESTONE_LOG(WARN, "trainer",
-                  "no validation was done: training ended before the first was due; set train.validate.every_steps "
-                  "lower, or every_epochs below train.epochs");
+                  "no validation was done: training ended before the first was due; let train.validate come "
+                  "more often, or train for longer");
   }
   if (!stopped_early) return;
   summary->stopped_early =

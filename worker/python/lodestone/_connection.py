@@ -52,7 +52,7 @@ class Connection:
             return
         level = logging.WARNING if self._kept else logging.INFO
         _log.log(level, "a cluster was dropped without close() and is left now%s; close it, or use it in a `with` statement",
-                 ", with its calls that have not ended" if self._kept else "")
+                 ", with calls whose outcome nothing asked for" if self._kept else "")
         self.close()
 
     def _disconnect(self, handle: c_void_p) -> None:
