@@ -185,7 +185,7 @@ std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_
     ForEachCompared(rows, (over ? kRowsComparedOver : kRowsComparedMax) << std::min<uint64_t>(again, 20), draw + again,
                     add);
   }
-  const size_t count = over ? compared.size() : std::min(rows_max_, compared.size());
+  const size_t count = std::min(over ? kRowsComparedOver : rows_max_, compared.size());
   return KeysOfColdest(rows, std::max(count / kEvictedShare, least), &compared);
 }
 
