@@ -47,6 +47,9 @@ class DataDir {
   uint64_t former_token() const { return former_token_; }
   // What a Join says of it. Where only checkpoints are kept, their folder stands for it.
   v1::ServerData data() const;
+  // The boot of the machine in which the life before, which did not sync its logs, began to write them; until SetBegun.
+  // Empty: there was none, or it did.
+  std::string unsynced_boot() const { return state_.synced() || state_.closed() ? "" : state_.boot(); }
   // Whether it may lack the end of what was in it.
   bool cut_short() const { return whole_.has_value() && !*whole_; }
   uint64_t lineage() const { return state_.lineage(); }

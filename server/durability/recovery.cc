@@ -246,11 +246,13 @@ absl::Status RecoveryRun::ReplayGeneration(const std::vector<LogSegments>& logs)
 }
 
 absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
+  const std::string boot = log.front().generation == options_.begun ? options_.unsynced_boot : "";
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
                              LogReader::Open({.dir = options_.log_dir,
                                               .expected = options_.cluster,
                                               .cut_damaged = options_.cut_damaged_log,
-                                              .sealed = log.front().generation <= options_.sealed_generation},
+                                              .sealed = log.front().generation <= options_.sealed_generation,
+                                              .unsynced_boot = boot},
                                              log));
   v1::LogRecord record;
   ByteView payload;

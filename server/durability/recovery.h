@@ -37,6 +37,10 @@ struct RecoveryOptions {
   bool cut_damaged_log = false;  // See ServerConfig.
   // The logs of this generation and of those before have been sealed (LogReader::Seal). 0: none have.
   uint64_t sealed_generation = 0;
+  // The boot of the machine in which the logs of the generation `begun` were begun, where it may have gone down without
+  // what was in them: it counts where no header is left that says so. Empty: it is not known.
+  std::string unsynced_boot;
+  uint64_t begun = 0;
   // Seals the logs, so that what goes on from them goes on from what is on the disk. With it, the calls to do it by;
   // null: they stay as they are.
   const FileCalls* seal = nullptr;

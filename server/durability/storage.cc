@@ -78,6 +78,8 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   options.servers_changed = dir_->servers() != 0 && dir_->servers() != config_.cluster().servers();
   options.cut_damaged_log = config_.server().cut_damaged_log();
   options.sealed_generation = dir_->sealed_generation();
+  options.unsynced_boot = dir_->unsynced_boot();
+  options.begun = dir_->generation();
   options.seal = &calls_;
   if (!goes_back && !dir_->path().empty()) options.former_log_dirs = dir_->FormerLogs();
   options.stop = &stop_;

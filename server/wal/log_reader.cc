@@ -175,7 +175,8 @@ bool LogReader::MayBeUnsynced(size_t file, uint64_t offset) const {
   v1::SegmentHeader header = header_;
   for (size_t i = 0; parts_.empty() && i < files_.size() && !ReadHeader(i, &header); ++i) {
   }
-  // Without a header nothing is known of the program that wrote it, nor of when.
+  if (!header.has_boot() && !options_.unsynced_boot.empty()) header.set_boot(options_.unsynced_boot);
+  // Without either nothing is known of the program that wrote it, nor of when.
   if (!header.has_boot() || (!header.boot().empty() && header.boot() == options_.boot)) return false;
   for (size_t i = file; i < files_.size(); ++i) {
     if (SaysSynced(i, i == file ? offset : 0)) return false;

@@ -41,6 +41,8 @@ class LogReader {
     bool cut_damaged = false;
     std::string boot = BootId();  // The one that now is.
     bool sealed = false;          // Seal has been called of the log: it ends where it counts.
+    // The boot in which the log was begun, if it was not synced; it counts where no header is left. Empty: not known.
+    std::string unsynced_boot = {};
   };
   // DATA_LOSS if the log is damaged so early; FAILED_PRECONDITION if it is another cluster's, server's or program's.
   static absl::StatusOr<std::unique_ptr<LogReader>> Open(Options options, const LogSegments& log);

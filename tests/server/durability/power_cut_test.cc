@@ -55,6 +55,20 @@ class PowerCutTest : public StorageFixture {
     return killed;
   }
 
+  // The same by the state file.
+  v1::Config BegunInAnEarlierBoot(const v1::Config& killed) const {
+    const std::string path = (fs::path(killed.server().data_dir()) / "ps-0" / "state").string();
+    auto reader = RecordReader::Open(path);
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    v1::ServerState state;
+    ByteView payload;
+    EXPECT_EQ((*reader)->Next(&state, &payload), RecordReader::Outcome::kRecord);
+    EXPECT_FALSE(state.boot().empty());
+    state.set_boot("an earlier boot");
+    EXPECT_TRUE(ReplaceFile(path, RecordBuilder(state, {}).Copy()).ok());
+    return killed;
+  }
+
   // Puts 40 bytes that nobody wrote at `share` of the way from byte `from` of a segment to its end.
   static void Spoil(const fs::path& segment, uint64_t from, double share) {
     const uint64_t size = fs::file_size(segment);
@@ -66,6 +80,29 @@ class PowerCutTest : public StorageFixture {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Durabilities, PowerCutTest, ::testing::Values("PROCESS", "MACHINE"));
+
+// Regression: with all headers gone nothing said when the log was written, and the ps did not start.
+TEST_P(PowerCutTest, ALogOfWhichNothingWasOnTheDiskIsLeftOutIfNothingSyncedIt) {
+  std::map<ShardId, uint64_t> early;
+  v1::Config killed;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 3);
+    early = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+    PushMany(ps, 4, 6);
+    killed = BegunInAnEarlierBoot(Killed());
+  }
+  for (const fs::path& segment : Segments(killed)) fs::resize_file(segment, 0);
+  const Ps ps = Start(killed);
+  if (GetParam() == "MACHINE") {
+    EXPECT_EQ(ps.status.code(), absl::StatusCode::kDataLoss) << ps.status;
+    return;
+  }
+  ASSERT_TRUE(ps.status.ok()) << ps.status;
+  EXPECT_EQ(Content(ps), early);
+}
 
 TEST_P(PowerCutTest, NothingIsServedBeforeTheDiskHasTheLogThatItCameFrom) {
   {
