@@ -376,7 +376,7 @@ void ServerProcess::CheckDisk() {
   const bool well = !absl::IsUnavailable(health);  // That too much waits for the log passes by itself.
   if (well != disk_failing_) return;
   disk_failing_ = !well;
-  readiness_.SetServing(well);
+  readiness_.SetWell(well);
   if (well) {
     AddEvent("disk", "pushes can be made durable again, and are taken");
     LODESTONE_LOG(INFO, "server", "pushes can be made durable again, and are taken");

@@ -31,7 +31,7 @@ void Readiness::Begin(bool wants_copies) {
   TellHealth();
 }
 
-void Readiness::SetServing(bool well) {
+void Readiness::SetWell(bool well) {
   {
     MutexLock lock(&mu_);
     well_ = well;

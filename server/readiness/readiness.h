@@ -25,10 +25,10 @@ class Readiness {
   // Calls can come: `health` says from now on what is so. It must outlive this. REQUIRES: before all below, but Check,
   // FillStatus and Stop.
   void Tell(grpc::HealthCheckServiceInterface* health);
-  // Serves its shards, as long as it is well (SetServing), and is ready at once unless it `wants_copies`.
+  // Serves its shards, as long as it is well (SetWell), and is ready at once unless it `wants_copies`.
   void Begin(bool wants_copies);
   // Is well, and takes calls once it has begun, or not: they cannot be made durable for a while.
-  void SetServing(bool well);
+  void SetWell(bool well);
   // An answer to a heartbeat: so many shards that it owns or follows lack a copy.
   void NoteToSync(uint32_t shards);
   // Whether this ps serves the coordinator.

@@ -127,7 +127,7 @@ class EvictionPolicy {
   size_t rows_max_;
   size_t candidates_max_;
 
-  size_t sweep_page_ = 0;       // That the next ExpiredKeys begins with.
+  size_t sweep_page_ = 0;       // That the next SweptKeys begins with.
   uint64_t sweeps_ = 0;         // Begun; tables begin with different numbers, so that small ones take turns.
   uint32_t newest_tick_ = 0;    // Of NoteTime, and of what was restored.
   bool restored_ = false;       // And not looked through since.

@@ -72,25 +72,25 @@ TEST_F(ReadinessTest, AnAnswerFromBeforeItServedSaysNothing) {
 
 TEST_F(ReadinessTest, APsThatCannotMakeCallsDurableIsNotReadyMeanwhile) {
   readiness_.Begin(/*wants_copies=*/false);
-  readiness_.SetServing(false);
+  readiness_.SetWell(false);
   EXPECT_FALSE(readiness_.Check().ok());
   EXPECT_FALSE(health_.told[kParameterServer]);
-  readiness_.SetServing(true);
+  readiness_.SetWell(true);
   EXPECT_TRUE(readiness_.Check().ok());
 }
 
 // Regression: beginning made it serve although its disk had failed before.
 TEST_F(ReadinessTest, APsWhoseDiskFailsBeforeItBeginsServesOnceItIsWell) {
-  readiness_.SetServing(false);
+  readiness_.SetWell(false);
   readiness_.Begin(/*wants_copies=*/false);
   EXPECT_FALSE(readiness_.Check().ok());
   EXPECT_FALSE(health_.told[kParameterServer]);
-  readiness_.SetServing(true);
+  readiness_.SetWell(true);
   EXPECT_TRUE(readiness_.Check().ok());
 }
 
 TEST_F(ReadinessTest, APsThatIsWellBeforeItBeginsDoesNotServeYet) {
-  readiness_.SetServing(true);
+  readiness_.SetWell(true);
   EXPECT_FALSE(readiness_.Check().ok());
   EXPECT_FALSE(health_.told[kParameterServer]);
 }

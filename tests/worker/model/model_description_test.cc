@@ -215,7 +215,7 @@ TEST(ModelDescription, SaysWhereLinearWeightsLie) {
   }
 }
 
-// Tables of further layers would be made anew, and what is described would compute nothing of them.
+// Regression: a layer was added in training, and the description, by which psctl predicts, did not have it.
 TEST(ModelDescription, OtherLayersCannotGoOnAndAreToldWhatToSet) {
   const auto refused = [](ModelConfig::Type type, auto change_before, auto change, const std::string& what) {
     v1::Config config = ConfigOfType(type);
