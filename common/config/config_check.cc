@@ -162,19 +162,53 @@ void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::stri
   }
 }
 
+std::string NameOf(v1::ModelConfig::Type type) { return absl::AsciiStrToLower(v1::ModelConfig::Type_Name(type)); }
+
+// Settings that only some types of model have: with the others they would change nothing.
+void CheckTypeSettings(const v1::ModelConfig& model, Problems* problems) {
+  using Model = v1::ModelConfig;
+  const std::vector<Model::Type> linear = {Model::LINEAR, Model::FM, Model::MF, Model::DEEPFM, Model::WIDEDEEP};
+  const std::vector<Model::Type> embedding = {Model::FM,       Model::MF,  Model::DEEPFM,   Model::DLRM,     Model::MLP,
+                                              Model::WIDEDEEP, Model::DCN, Model::TWOTOWER, Model::MULTITASK};
+  const std::vector<Model::Type> hidden = {Model::MLP, Model::WIDEDEEP, Model::DEEPFM,   Model::DLRM,
+                                           Model::DCN, Model::TWOTOWER, Model::MULTITASK};
+  const struct {
+    const char* name;
+    bool is_set;
+    std::vector<Model::Type> types;
+  } settings[] = {
+      {"linear", model.has_linear(), linear},
+      {"embedding", model.has_embedding(), embedding},
+      {"hidden", !model.hidden().empty(), hidden},
+      {"dropout", model.dropout() > 0, hidden},
+      {"activation", model.has_activation(), hidden},
+      {"layer_norm", model.layer_norm(), hidden},
+      {"bottom_hidden", !model.bottom_hidden().empty(), {Model::DLRM}},
+      {"numeric_pairs", model.numeric_pairs(), {Model::FM, Model::DEEPFM}},
+      {"cross", model.has_cross(), {Model::DCN}},
+      {"two_tower", model.has_two_tower(), {Model::TWOTOWER}},
+      {"multitask", model.has_multitask(), {Model::MULTITASK}},
+  };
+  for (const auto& setting : settings) {
+    if (!setting.is_set || std::ranges::find(setting.types, model.type()) != setting.types.end()) continue;
+    std::vector<std::string> names;
+    for (const Model::Type type : setting.types) names.push_back(NameOf(type));
+    problems->push_back(
+        {absl::StrCat("model.", setting.name),
+         absl::StrCat("is for model.type: ", absl::StrJoin(names, ", "), "; leave it out for ", NameOf(model.type()))});
+  }
+}
+
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   const bool has_mlp = model.type() == v1::ModelConfig::MLP || model.type() == v1::ModelConfig::DEEPFM ||
                        model.type() == v1::ModelConfig::DLRM || model.type() == v1::ModelConfig::WIDEDEEP ||
                        model.type() == v1::ModelConfig::MULTITASK;
   if (has_mlp && model.hidden().empty()) {
     problems->push_back({"model.hidden", absl::StrCat("must name the widths of the hidden layers for type ",
-                                                      absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model.type())),
-                                                      ", such as [256, 128]")});
+                                                      NameOf(model.type()), ", such as [256, 128]")});
   }
+  CheckTypeSettings(model, problems);
   const bool multitask = model.type() == v1::ModelConfig::MULTITASK;
-  if (model.has_multitask() && !multitask) {
-    problems->push_back({"model.multitask", "is for model.type: multitask"});
-  }
   const bool one_loss = model.loss() == v1::ModelConfig::AUTO || model.loss() == v1::ModelConfig::LOGISTIC;
   if (multitask && !one_loss) {
     problems->push_back({"model.loss", "must be logistic (or auto) for type multitask: each of its labels is 0 or 1"});
