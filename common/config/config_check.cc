@@ -166,6 +166,7 @@ std::string NameOf(v1::ModelConfig::Type type) { return absl::AsciiStrToLower(v1
 
 // Settings that only some types of model have: with the others they would change nothing.
 void CheckTypeSettings(const v1::ModelConfig& model, Problems* problems) {
+  if (!model.has_type()) return;  // A worker's configuration has one.
   using Model = v1::ModelConfig;
   const std::vector<Model::Type> linear = {Model::LINEAR, Model::FM, Model::MF, Model::DEEPFM, Model::WIDEDEEP};
   const std::vector<Model::Type> embedding = {Model::FM,       Model::MF,  Model::DEEPFM,   Model::DLRM,     Model::MLP,
@@ -181,7 +182,7 @@ void CheckTypeSettings(const v1::ModelConfig& model, Problems* problems) {
       {"embedding", model.has_embedding(), embedding},
       {"hidden", !model.hidden().empty(), hidden},
       {"dropout", model.dropout() > 0, hidden},
-      {"activation", model.has_activation(), hidden},
+      {"activation", model.activation() != Model::RELU, hidden},
       {"layer_norm", model.layer_norm(), hidden},
       {"bottom_hidden", !model.bottom_hidden().empty(), {Model::DLRM}},
       {"numeric_pairs", model.numeric_pairs(), {Model::FM, Model::DEEPFM}},

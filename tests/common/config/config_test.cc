@@ -50,7 +50,7 @@ server:
   message_max_bytes: 64MiB
 coordinator: {rebalance: auto, rebalance_rule: {bytes_min: 1GiB, traffic_bytes_per_second_min: 5MB, sustained_ms: 1min}}
 model:
-  type: DeepFM
+  type: Dlrm
   hidden:
   - 64
   - 1_024
@@ -85,7 +85,7 @@ TEST(Config, ReadsEveryKindOfField) {
   EXPECT_EQ(config.coordinator().rebalance_rule().bytes_min(), 1u << 30);
   EXPECT_EQ(config.coordinator().rebalance_rule().traffic_bytes_per_second_min(), 5'000'000u);
   EXPECT_EQ(config.coordinator().rebalance_rule().sustained_ms(), 60'000u);
-  EXPECT_EQ(config.model().type(), v1::ModelConfig::DEEPFM);
+  EXPECT_EQ(config.model().type(), v1::ModelConfig::DLRM);
   EXPECT_THAT(config.model().hidden(), ElementsAre(64, 1024));
   EXPECT_THAT(config.model().bottom_hidden(), ElementsAre(16));
   EXPECT_TRUE(config.model().optimizer().has_adagrad());
