@@ -15,6 +15,7 @@ constexpr int64_t kHeartbeatMsMax = 3000;  // Otherwise: what a ps waits for is 
 constexpr int64_t kReconnectMs = 2000;     // Between two times that gRPC's own pauses are cut short.
 constexpr int64_t kLeaveTimeoutMs = 500;
 constexpr int64_t kPollMs = 100;  // Between two attempts at the start, and two requests of the map.
+constexpr int kManyEnds = 256;    // An answer that tells of so many workers that ended may not have told of all.
 
 }  // namespace
 
@@ -99,6 +100,8 @@ void CoordinatorClient::OnHeartbeatAnswered(const v1::HeartbeatResponse& respons
   };
   tell(response.ranges_open(), options_.on_ranges_open);
   tell(response.workers_ended(), options_.on_workers_ended);
+  // Ranges are sessions too: with short ones more end than heartbeats of the usual pace could tell.
+  if (response.workers_ended_size() >= kManyEnds) lease_.RequestHeartbeat();
 }
 
 absl::StatusOr<v1::ReportSyncResponse> CoordinatorClient::ReportSync(const v1::ReportSyncRequest& request) {

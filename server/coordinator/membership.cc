@@ -116,7 +116,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(members_.LeaseMsOf(*place));
-  if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
+  if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync());
   response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.IsComplete());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && shards_.unserved() > 0);
   if (place->role == v1::ROLE_SERVER) {

@@ -154,16 +154,14 @@ uint32_t ShardAssignment::unserved() const {
   return count;
 }
 
-uint32_t ShardAssignment::ToSync(const MemberPlace& server) const {
+uint32_t ShardAssignment::ToSync() const {
   if (!mapped_ || !options_.replicated()) return 0;
   uint32_t count = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (IsUnserved(shard)) continue;
     bool waits = false;
     for (const uint32_t follower : followers_.Of(shard)) {
-      const bool concerns = owners_[shard] == server.index || follower == server.index;
-      const bool syncs = !followers_.IsInSync(follower, shard) && members_.Alive(members_.servers()[follower]);
-      waits |= concerns && syncs;
+      waits |= !followers_.IsInSync(follower, shard) && members_.Alive(members_.servers()[follower]);
     }
     count += waits;
   }

@@ -90,9 +90,8 @@ class ShardAssignment {
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
-  // The shards that `server` owns or follows and that are not in sync with it, or with a follower of theirs, which
-  // lives.
-  uint32_t ToSync(const MemberPlace& server) const;
+  // The shards with a follower that lives and is not in sync: those that wait for a copy.
+  uint32_t ToSync() const;
 
   // How a life of a server begins.
   struct Start {

@@ -49,7 +49,7 @@ void Readiness::NoteToSync(uint32_t shards) {
     synced_ = true;
   }
   LODESTONE_LOG(INFO, "server",
-                "is ready: all that it owns and follows has all its copies, as far as there are servers");
+                "is ready: all shards have all their copies, as far as there are servers");
   TellHealth();
 }
 
@@ -94,7 +94,7 @@ void Readiness::FillStatus(v1::StatusResponse* status) const {
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(name_);
   wait->set_background(true);
-  wait->set_what(absl::StrCat(to_sync_, " shards that it owns or follows to have all their copies"));
+  wait->set_what(absl::StrCat(to_sync_, " shards of the cluster to have all their copies"));
   wait->set_seconds(static_cast<double>(time_->NowMs() - began_ms_) / 1000);
 }
 

@@ -1,6 +1,6 @@
 // The readiness of a ps: whether it takes calls (it serves), and whether it counts as one more copy for those that end
-// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had all its
-// copies. gRPC's health service says both.
+// other ps by it, as probes and rolling updates do (it is ready): only once all shards of the cluster had all their
+// copies, also those that the others made of one another's while it was away. gRPC's health service says both.
 //
 // Thread-safe.
 #pragma once
@@ -29,7 +29,7 @@ class Readiness {
   void Begin(bool wants_copies);
   // Is well, and takes calls once it has begun, or not: they cannot be made durable for a while.
   void SetWell(bool well);
-  // An answer to a heartbeat: so many shards that it owns or follows lack a copy.
+  // An answer to a heartbeat: so many shards of the cluster lack a copy.
   void NoteToSync(uint32_t shards);
   // Whether this ps serves the coordinator.
   void SetCoordinator(bool serves);
@@ -55,7 +55,7 @@ class Readiness {
   grpc::HealthCheckServiceInterface* health_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null before Tell.
   bool began_ ABSL_GUARDED_BY(mu_) = false;
   bool well_ ABSL_GUARDED_BY(mu_) = true;
-  // What it owns and follows had all its copies, once since it began; and how many shards had not, as far as is known.
+  // All shards had all their copies, once since it began; and how many had not, as far as is known.
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;

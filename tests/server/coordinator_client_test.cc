@@ -1,8 +1,10 @@
 #include "server/coordinator_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kHour = 3'600'000;  // Of a lease: nothing comes by itself while a test runs.
 constexpr uint32_t kShort = 300;
+constexpr uint64_t kEndsPerAnswer = 512;
 
 // A coordinator that says what it is told to say.
 class FakeCoordinator final : public v1::Coordinator::Service {
@@ -55,6 +58,10 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     ++heartbeats_answered_;
     response->set_route_epoch(epoch_);
     response->set_lease_ms(next_lease_ms_);
+    const uint64_t from = request->workers_ended_from();
+    const uint64_t to = std::min(from + kEndsPerAnswer, ended_to_);
+    for (uint64_t end = from; end < to; ++end) response->add_workers_ended(1 + end);
+    response->set_workers_ended_to(to);
     changed_.NotifyAll();
     return grpc::Status::OK;
   }
@@ -83,6 +90,8 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   void SetEpoch(uint64_t epoch) { Set(&epoch_, epoch); }
   void SetRouteError(std::string error) { Set(&route_error_, std::move(error)); }
   void SetLease(uint32_t lease_ms) { Set(&next_lease_ms_, lease_ms); }
+  // The workers 1 to `count` have ended.
+  void SetEnded(uint64_t count) { Set(&ended_to_, count); }
   void Kill() { Set(&alive_, false); }
   void StallHeartbeats(bool stall) { Set(&heartbeats_stall_, stall); }
   void StallReports(bool stall) { Set(&reports_stall_, stall); }
@@ -133,6 +142,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   bool reports_stall_ = false;
   uint64_t epoch_ = 1;
   uint32_t next_lease_ms_ = 0;  // Told by heartbeats; 0: nothing is.
+  uint64_t ended_to_ = 0;
   std::string route_error_;
   int joins_ = 0;
   int heartbeats_ = 0;
@@ -173,6 +183,7 @@ class MemberTest : public ::testing::Test {
       progress.set_rows(77);
       return progress;
     };
+    options.on_workers_ended = [this](std::span<const Incarnation> workers) { NoteEnded(workers); };
     options.events = &events_;
     auto channel = std::make_unique<CoordinatorChannel>(
         config, [this](const std::string&) { return server_->InProcessChannel({}); });
@@ -191,6 +202,12 @@ class MemberTest : public ::testing::Test {
   std::vector<uint64_t> maps() {
     MutexLock lock(&mu_);
     return maps_;
+  }
+  // The workers that were told to have ended, once these are so many.
+  std::vector<Incarnation> AwaitEnded(size_t count) {
+    MutexLock lock(&mu_);
+    while (ended_.size() < count) changed_.Wait(&mu_);
+    return ended_;
   }
   // The first wait that the ps tells of.
   std::string AwaitWait() {
@@ -250,9 +267,16 @@ class MemberTest : public ::testing::Test {
     changed_.NotifyAll();
   }
 
+  void NoteEnded(std::span<const Incarnation> workers) {
+    MutexLock lock(&mu_);
+    ended_.insert(ended_.end(), workers.begin(), workers.end());
+    changed_.NotifyAll();
+  }
+
   Mutex mu_;
   CondVar changed_;
   std::vector<uint64_t> maps_ ABSL_GUARDED_BY(mu_);
+  std::vector<Incarnation> ended_ ABSL_GUARDED_BY(mu_);
 };
 
 TEST_F(MemberTest, HearsOfEachNewerMapOnceThroughItsHeartbeats) {
@@ -391,6 +415,16 @@ TEST_F(MemberTest, MoreThanAHeartbeatTakesWaitsForTheNext) {
   for (size_t i = 0; i < many.size(); ++i) events_.Add("disk", "ps 0", "x");
   AwaitAllTold();
   EXPECT_EQ(Told(), many);
+}
+
+// At the usual pace of heartbeats this would take most of an hour.
+TEST_F(MemberTest, OfMoreWorkersThatEndedThanAnAnswerTellsItHearsAtOnce) {
+  Start(kHour);
+  constexpr size_t kEnded = 1000 * kEndsPerAnswer + 1;
+  coordinator_->SetEnded(kEnded);
+  member_->AskHeartbeat();
+  const std::vector<Incarnation> ended = AwaitEnded(kEnded - 1);  // The last one may wait for the next heartbeat.
+  for (size_t i = 0; i < ended.size(); ++i) ASSERT_EQ(ended[i], 1 + i);
 }
 
 TEST_F(MemberTest, TheLastHeartbeatTellsWhatNoOtherHas) {

@@ -60,6 +60,14 @@ class ReplicasTest : public ::testing::Test {
     request.set_leaving(leaving);
     return members_->Heartbeat(request).status();
   }
+  // How many shards a server is told wait for a copy.
+  uint32_t ToSync(uint32_t server) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(lives_[server]);
+    const auto answer = members_->Heartbeat(request);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? answer->shards_to_sync() : 0;
+  }
   // Lets the leases of `servers` end, and nobody else's.
   void LetExpire(const std::vector<uint32_t>& servers) {
     time_.AdvanceMs(kLeaseMs - 1);
@@ -235,6 +243,22 @@ TEST_F(ReplicasTest, TheEndOfALeaseGivesTheShardsToThoseInSyncAndLeavesTheOthers
       ElementsAre("ps 1 (host:2) is out; its shards: 1 to ps 0, 1 to ps 2, 2 without an owner, waiting for it"));
   EXPECT_THAT(members_->TakeFailovers(), IsEmpty());
   EXPECT_TRUE(map.Away(1));
+}
+
+// By this it is ready, and a rolling update ends the next ps.
+TEST_F(ReplicasTest, WhoComesBackIsToldOfTheCopiesThatTheOthersStillMakeOfOneAnothersShards) {
+  SyncAll();
+  ASSERT_TRUE(Beat(2, /*leaving=*/true).ok());
+  Join(2);
+  const v1::CoordinatorState state = members_->SaveState();
+  EXPECT_THAT(state.owners(), ::testing::Not(::testing::Contains(2)));
+  EXPECT_THAT(state.followers(), ::testing::Not(::testing::Contains(2 + 1)));
+  const size_t waiting = kReplicatedShards - InSync().size();
+  ASSERT_GT(waiting, 0);
+  EXPECT_EQ(ToSync(2), waiting);
+  EXPECT_EQ(ToSync(0), waiting);
+  SyncAll();
+  EXPECT_EQ(ToSync(2), 0);
 }
 
 TEST_F(ReplicasTest, WhoLeavesGivesItsShardsAway) {
