@@ -362,8 +362,9 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
 }
 
 void Catalog::CountRevisions() {
+  const std::shared_ptr<const TableMap> map = tables();
   uint64_t sum = 0;
-  for (const auto& [id, entry] : *tables()) sum += entry->table->spec().revision();
+  for (const auto& [id, entry] : *map) sum += entry->table->spec().revision();
   settings_revision_.store(sum, std::memory_order_relaxed);
 }
 
@@ -430,7 +431,8 @@ void Catalog::RemoveShard(ShardId shard) {
     shards_->Spoil(shard);
     gone->Free(now_ms);
   });
-  for (const auto& [id, entry] : *tables()) {
+  const std::shared_ptr<const TableMap> map = tables();
+  for (const auto& [id, entry] : *map) {
     if (!entry->table->is_dense()) continue;
     entry->table->counters().AddBytes(-DenseTable::BytesNeeded(*entry->table, shard));
   }

@@ -98,8 +98,9 @@ void StepCloser::Schedule(const Shard& shard) {
 void StepCloser::Tick() {
   if (!gate_->open() || stopped_.load()) return;
   if (const absl::Status serves = gate_->CheckServing(); !serves.ok()) waits_->Fail(serves);
+  const std::shared_ptr<const TableMap> map = catalog_->tables();
   bool any = false;
-  for (const auto& [id, entry] : *catalog_->tables()) any |= entry->table->counters().contributions_pending.load() > 0;
+  for (const auto& [id, entry] : *map) any |= entry->table->counters().contributions_pending.load() > 0;
   if (!any) return;
   for (const ShardId shard : shards_->owned()) {
     shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard] { CloseDue(shard); });

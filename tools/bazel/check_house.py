@@ -6,6 +6,7 @@
   depth      no chain of our own includes is longer than DEPTH_MAX
   sources    no class has its methods in more than one source
   words      none of WORDS, which have to be read twice, in any text
+  loops      none goes over what a temporary points to, which is gone when the loop begins
 """
 
 import collections
@@ -148,11 +149,22 @@ def check_words():
         yield line[:160]
 
 
+LOOP = re.compile(r"\bfor \([^;:]*(?:::[^;:]*)*:\s*\*(?!(?:[\w:]|->|\.)*mutable_)(?:[\w:]|->|\.|\(\))*\(\)\)")
+
+
+def check_loops(sources):
+    for file in sources:
+        for number, line in enumerate(read(file).split("\n"), 1):
+            if LOOP.search(line):
+                yield "%s:%d: name what is pointed to before the loop: %s" % (file, number, line.strip())
+
+
 def main():
     sources = files()
     failed = 0
     for name, check in (("names", check_names), ("arrows", check_arrows), ("depth", check_depth),
-                        ("sources", check_sources), ("words", lambda _: check_words())):
+                        ("sources", check_sources), ("words", lambda _: check_words()),
+                        ("loops", check_loops)):
         found = list(check(sources))
         print("%-8s %s" % (name, "ok" if not found else "%d found" % len(found)))
         for line in found:

@@ -116,6 +116,21 @@ TEST_F(StoreTest, APullOfAShardThatIsGivenUpAndTakenBackWhileItWaitsIsRefused) {
   EXPECT_EQ(PullRows(table, 1, {given_up, kept}), (std::vector<float>{0, 0}));
 }
 
+// Regression: a tick read the map of the tables that the next table had replaced; AddressSanitizer finds it.
+TEST_F(StoreTest, TablesAreMadeWhileTicksLookAtThem) {
+  Make();
+  std::atomic<bool> done{false};
+  std::thread ticks([&] {
+    while (!done.load()) store_->Tick();
+  });
+  for (int table = 0; table < 300; ++table) {
+    const auto made = Ensure({AddingRows(absl::StrCat("t", table), 1)});
+    EXPECT_TRUE(made.ok()) << made.status();
+  }
+  done.store(true);
+  ticks.join();
+}
+
 TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
   Make();
   constexpr uint64_t kElements = 1 << 16;
