@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -14,8 +15,8 @@ namespace lodestone::chaos {
 
 class CheckpointCall {
  public:
-  // Asks what listens at `port` of this machine.
-  explicit CheckpointCall(int port);
+  // Asks what listens at `port` of this machine for one called `name`, or for a periodic one.
+  explicit CheckpointCall(int port, std::string name = "");
   ~CheckpointCall();
   CheckpointCall(const CheckpointCall&) = delete;
   CheckpointCall& operator=(const CheckpointCall&) = delete;

@@ -23,6 +23,7 @@
 #include "common/base/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/chaos/checkpoint_call.h"
 #include "tests/chaos/counting_workers.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tools/psctl/local/child_process.h"
@@ -90,6 +91,23 @@ class RangesRun : public testing::Test {
     }
   }
 
+  void Checkpoint(const std::string& name) {
+    for (uint32_t server = 0; server < 2; ++server) {
+      chaos::CheckpointCall call(cluster_->PortOf(server), name);
+      while (!call.done()) Pump();
+      ASSERT_TRUE(call.Result().ok()) << call.Result();
+    }
+  }
+  // All servers end, and come back.
+  void RestartServers() {
+    for (uint32_t server = 0; server < 2; ++server) cluster_->Terminate(server);
+    for (uint32_t server = 0; server < 2; ++server) {
+      while (cluster_->Runs(server)) Pump();
+    }
+    for (uint32_t server = 0; server < 2; ++server) ASSERT_TRUE(cluster_->Start(server).ok());
+    AwaitServers();
+  }
+
   std::map<int64_t, uint64_t> Counts() {
     const auto counts = training_->Counts(2 * epochs_ + 3);
     EXPECT_TRUE(counts.ok()) << counts.status();
@@ -114,6 +132,31 @@ TEST_F(RangesRun, OneEpochWithAWorkerThatIsKilledAndOneThatComesLater) {
   EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0));
   EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(8, kSamples)));
   EXPECT_TRUE(State().over());
+}
+
+// Regression: the run stayed where it was, over, and another one trained every sample once more.
+TEST_F(RangesRun, ARunWhoseTablesGoBackToACheckpointGoesOnFromThere) {
+  StartServers(/*epochs=*/4);
+  StartWorker();
+  while (Done(State()) < kSamples / kBatch) Pump();
+  workers().front()->Signal(SIGTERM);
+  while (!workers().empty()) Pump();
+  const uint64_t middle = Done(State());
+  ASSERT_FALSE(State().over());
+  ASSERT_NO_FATAL_FAILURE(Checkpoint("middle"));
+  StartWorker();
+  while (!workers().empty()) Pump();
+  EXPECT_TRUE(State().over());
+  EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(4, kSamples)));
+  cluster_->AddSet("checkpoint.load=middle");
+  ASSERT_NO_FATAL_FAILURE(RestartServers());
+  EXPECT_EQ(Done(State()), middle);
+  StartWorker();
+  while (!workers().empty()) Pump();
+  EXPECT_TRUE(State().over());
+  EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(4, kSamples)));
+  ASSERT_NO_FATAL_FAILURE(RestartServers());
+  EXPECT_TRUE(State().over()) << "it goes back once";
 }
 
 // A worker that is stopped in the middle of its ranges, beside another one that trains all the rest.
