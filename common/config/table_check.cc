@@ -39,11 +39,18 @@ std::optional<std::string> FirstUnknown(const Message& message, const std::strin
     }
     return absl::StrCat(path.empty() ? "" : absl::StrCat(path, ": "), "field ", first.number());
   }
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
+  reflection.ListFields(message, &fields);
   for (const FieldDescriptor* const field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) continue;
-    auto found = FirstUnknown(message.GetReflection()->GetMessage(message, field), Below(path, field->name()));
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const std::string below = Below(path, field->name());
+    const int size = field->is_repeated() ? reflection.FieldSize(message, field) : 0;
+    std::optional<std::string> found;
+    for (int i = 0; i < size && !found.has_value(); ++i) {
+      found = FirstUnknown(reflection.GetRepeatedMessage(message, field, i), absl::StrCat(below, "[", i, "]"));
+    }
+    if (!field->is_repeated()) found = FirstUnknown(reflection.GetMessage(message, field), below);
     if (found.has_value()) return found;
   }
   return std::nullopt;

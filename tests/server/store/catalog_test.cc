@@ -118,6 +118,18 @@ TEST_F(CatalogTest, AnEvictionPolicyThatThisPsDoesNotKnowIsRefusedByItsValue) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("embedding.eviction.policy: value 7 is not known"));
 }
 
+// Regression: only single messages were looked into, and the ps forgot the field at its next start.
+TEST_F(CatalogTest, AFieldOfOneOfTheModelsColumnsThatThisPsDoesNotKnowIsRefused) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_model()->mutable_data()->add_categorical()->set_name("a");
+  auto* const newer = spec.mutable_model()->mutable_data()->add_categorical();
+  newer->GetReflection()->MutableUnknownFields(newer)->AddVarint(99, 1);
+  const absl::Status status = Ensure({spec}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.data.categorical[1]: field 99 is not known"));
+}
+
 TEST_F(CatalogTest, ALogOfANewerPsIsRefusedByNameAndOneThatWasWrittenUnknowinglyIsReadAsItWas) {
   Make();
   v1::TableSpec spec = AddingRows("r", 2);
