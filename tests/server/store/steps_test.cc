@@ -84,10 +84,12 @@ class StepsTest : public StoreTest {
     pull.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, false);
     return pull;
   }
+  // A pull that has ended, or waits.
   std::future<absl::StatusOr<PullPath::Values>> PullLater(const RequestBuilder<v1::PullRequest>& pull) {
     auto result = std::make_shared<std::promise<absl::StatusOr<PullPath::Values>>>();
     store_->pulls().Pull(pull.header, pull.payload(),
                          [result](absl::StatusOr<PullPath::Values> values) { result->set_value(std::move(values)); });
+    store_->shards().executors().Drain();
     return result->get_future();
   }
   // The values of a pull that waits for so many steps.
