@@ -314,7 +314,8 @@ TEST_F(StopTest, ProcessesWhoseOutputNothingReadsAnyMoreEndInGoodOrder) {
   ASSERT_TRUE(worker->WaitForOutput("data loaded")) << worker->output();
   for (Process* const process : {first.get(), second.get(), worker.get()}) process->CloseOutput();
   worker->Signal(SIGINT);
-  EXPECT_THAT(worker->WaitForEnd(), HasSubstr("exit code 5"));
+  // It may not have begun to train yet, and has nothing to say then.
+  EXPECT_THAT(worker->WaitForEnd(), AnyOf(HasSubstr("exit code 5"), HasSubstr("exit code 130")));
   EXPECT_EQ(second->Stop(), "ended");
   EXPECT_EQ(first->Stop(), "ended");
 }

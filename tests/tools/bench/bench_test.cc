@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -106,15 +107,21 @@ TEST(Bench, MeasuresAllThatHasToDoWithPushesAndPullsAgainstARealPs) {
   ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
   const Report report = ReadReport(json);
   std::set<std::string> names;
+  std::map<std::string, double> most;  // Of a window so short, a busy machine may have given one process nothing.
   for (const Row& row : report.rows) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_THAT(result.output, HasSubstr(row.name));
     ASSERT_NE(row.Find(kRate), nullptr) << row.name;
     EXPECT_THAT(*row.Find(kRate), Each(Gt(0))) << row.name;
     if (row.bench == "limit" || absl::StartsWith(row.name, "durability/disk/")) continue;
-    for (const char* metric : {kRatio, kClientCpu, kServerCpu, kLimitRate, kCpuRatio}) {
+    for (const char* metric : {kRatio, kLimitRate}) {
       ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
       EXPECT_GT(Median(row, metric), 0) << row.name << " " << metric;
+    }
+    for (const char* metric : {kClientCpu, kServerCpu, kCpuRatio}) {
+      ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
+      double& most_of_bench = most[absl::StrCat(row.bench, " ", metric)];
+      most_of_bench = std::max(most_of_bench, Median(row, metric));
     }
     // Rows that are pulled are copied at both ends, and nothing else is at the server but lists of keys.
     const std::vector<double>* const copies = row.Find(kServerCopies);
@@ -124,6 +131,7 @@ TEST(Bench, MeasuresAllThatHasToDoWithPushesAndPullsAgainstARealPs) {
     }
     EXPECT_TRUE(copies == nullptr || !absl::StartsWith(row.name, "dense/")) << row.name;
   }
+  for (const auto& [metric, value] : most) EXPECT_GT(value, 0) << metric;
   for (const char* name :
        {"limit/memcpy/1MiB", "limit/tcp/push/4KiB/depth8", "limit/unix/push-pull/1MiB/depth8",
         "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",

@@ -147,15 +147,18 @@ TEST(MeasureWindow, AddsUpWhatProcessesOfTheirOwnDid) {
   std::vector<Order> orders(2);
   orders[0].request_bytes = 3;
   orders[1].request_bytes = 4;
-  for (int run = 0; run < 2; ++run) {
+  double cpu_seconds = 0;
+  // A busy machine may give the processes nothing in a window so short.
+  for (int run = 0; run < 2 || cpu_seconds == 0; ++run) {
     const absl::StatusOr<Sample> sample = MeasureWindow(peers, orders, 0, 50);
     ASSERT_TRUE(sample.ok()) << sample.status();
     EXPECT_EQ(sample->operations, 7);
     EXPECT_EQ(sample->latencies_us, (std::vector<float>{3, 4}));
     EXPECT_DOUBLE_EQ(sample->seconds, 0.05);
-    EXPECT_GT(sample->client_cpu_seconds, 0);
+    cpu_seconds += sample->client_cpu_seconds;
     EXPECT_EQ(sample->server_cpu_seconds, 0);
   }
+  EXPECT_GT(cpu_seconds, 0);
 }
 
 TEST(MeasureWindow, TheServersCopiesAreThoseOfTheOperationsThatCount) {
