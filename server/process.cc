@@ -124,7 +124,6 @@ absl::Status ServerProcess::PrepareCoordinator() {
     storage_->checkpointer().KeepCoordinator(std::move(state));
   };
   checkpoints.kept = [this] { return storage_->checkpointer().CoordinatorInCheckpoints(); };
-  checkpoints.to_load = [this] { return storage_->CoordinatorToLoad(); };
   return coordinator_.Prepare(std::move(checkpoints), security_->access());
 }
 

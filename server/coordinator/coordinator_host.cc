@@ -9,7 +9,6 @@
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "common/rpc/tuning.h"
-#include "common/telemetry/log.h"
 #include "server/coordinator/saved_state.h"
 #include "server/coordinator/state_file.h"
 
@@ -57,11 +56,6 @@ CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* tim
 absl::Status CoordinatorHost::Prepare(std::optional<Checkpoints> checkpoints, Access* access) {
   checkpoints_ = std::move(checkpoints);
   access_ = access;
-  if (checkpoints_.has_value()) {
-    LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> to_load, checkpoints_->to_load());
-    MutexLock lock(&mu_);
-    to_load_ = std::move(to_load);
-  }
   if (!config_.coordinator().etcd().empty()) return PrepareElected();
   return config_.server().index() == 0 ? PrepareOwn() : absl::OkStatus();
 }
@@ -74,18 +68,15 @@ absl::Status CoordinatorHost::PrepareOwn() {
   const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
   const std::string path = absl::StrCat(folder, "/coordinator");
   LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
-  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> saved, ReadCoordinatorState(path));
-  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, StateToBeginWith(saved));
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
   own_.emplace(
       MembershipOptions(config_, time_),
       [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); }, nullptr, access_);
   checkpoints_->keep([this] { return own_->State(); });
-  if (!state.has_value()) return absl::OkStatus();
-  LODESTONE_RETURN_IF_ERROR(
-      Annotate(own_->Restore(*state), saved.has_value() ? path : "the coordinator's state in a checkpoint"));
-  MutexLock lock(&mu_);
-  // Before the tables have gone back: a ps that is killed until then goes back again, and so does the run.
-  return to_load_.has_value() ? WriteCoordinatorState(path, *state) : absl::OkStatus();
+  if (state.has_value()) return Annotate(own_->Restore(*state), path);
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
+  if (!kept.has_value()) return absl::OkStatus();
+  return Annotate(own_->Restore(*kept), "the coordinator's state in a checkpoint");
 }
 
 absl::Status CoordinatorHost::PrepareElected() {
@@ -99,28 +90,17 @@ absl::Status CoordinatorHost::PrepareElected() {
   options.on_change = on_change_;
   options.access = access_;
   if (checkpoints_.has_value()) {
-    options.begin_with = [this](std::optional<v1::CoordinatorState> saved) {
-      return StateToBeginWith(std::move(saved));
-    };
+    options.first_state = [this] { return StateOfCheckpoints(); };
     checkpoints_->keep([this] { return elected_->State(); });
   }
   elected_.emplace(std::move(options));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateToBeginWith(
-    std::optional<v1::CoordinatorState> saved) const {
-  if (!saved.has_value()) {
-    LODESTONE_ASSIGN_OR_RETURN(saved, checkpoints_->kept());
-    if (!saved.has_value()) return saved;
-    *saved = KeptOf(*saved);
-  }
-  MutexLock lock(&mu_);
-  if (!to_load_.has_value()) return saved;
-  GoBackToRunOf(*to_load_, &*saved);
-  LODESTONE_LOG(INFO, "coordinator", "the run goes back with the tables checkpoint={} batches_closed={}",
-                config_.checkpoint().load(), saved->ranges().batches_closed());
-  return saved;
+absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, checkpoints_->kept());
+  if (kept.has_value()) *kept = KeptOf(*kept);
+  return kept;
 }
 
 void CoordinatorHost::Register(grpc::ServerBuilder* builder) {
@@ -143,10 +123,6 @@ void CoordinatorHost::Start(const std::string& address) {
 }
 
 void CoordinatorHost::SetMap(const ShardMap& map) {
-  {
-    MutexLock lock(&mu_);
-    to_load_.reset();
-  }
   if (!elected_.has_value()) return;
   std::vector<ProcessWatch::Process> peers;
   for (uint32_t server = 0; server < map.servers(); ++server) {

@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/wire/shard_map.h"
 #include "grpcpp/server_builder.h"
@@ -36,8 +35,6 @@ class CoordinatorHost {
     std::function<void(std::function<v1::CoordinatorState()> state)> keep;
     // What the newest one keeps; nullopt: nothing.
     std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> kept;
-    // What the one keeps that this start goes back to; nullopt: there is none, or it keeps nothing. Called in Prepare.
-    std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> to_load;
   };
   // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (nullopt:
   // there is none). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
@@ -76,9 +73,8 @@ class CoordinatorHost {
  private:
   absl::Status PrepareOwn();
   absl::Status PrepareElected();
-  // What a coordinator goes on from that finds `saved` of its last life: without it what checkpoints keep, and with the
-  // run where it was when the tables were that go back.
-  absl::StatusOr<std::optional<v1::CoordinatorState>> StateToBeginWith(std::optional<v1::CoordinatorState> saved) const;
+  // What checkpoints keep of the coordinator, for one that has lost its state.
+  absl::StatusOr<std::optional<v1::CoordinatorState>> StateOfCheckpoints() const;
 
   // Constant after Prepare.
   const v1::Config config_;
@@ -86,11 +82,6 @@ class CoordinatorHost {
   const std::function<void(bool serves)> on_change_;
   std::optional<Checkpoints> checkpoints_;  // Nullopt where the ps has no folder.
   Access* access_ = nullptr;                // Null where every caller may do everything.
-
-  mutable Mutex mu_;
-  // Of the checkpoint that this start goes back to, until the cluster has a map: it has a coordinator then, which has
-  // gone back.
-  std::optional<v1::CoordinatorState> to_load_ ABSL_GUARDED_BY(mu_);
 
   // At most one of them.
   std::optional<CoordinatorService> own_;

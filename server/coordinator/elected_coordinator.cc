@@ -53,8 +53,8 @@ ElectedCoordinator::ElectedCoordinator(Options options)
 ElectedCoordinator::~ElectedCoordinator() { Shutdown(); }
 
 absl::Status ElectedCoordinator::OnElected(int64_t term, std::optional<v1::CoordinatorState> state) {
-  if (options_.begin_with) {
-    LODESTONE_ASSIGN_OR_RETURN(state, options_.begin_with(std::move(state)));
+  if (!state.has_value() && options_.first_state) {
+    LODESTONE_ASSIGN_OR_RETURN(state, options_.first_state());
   }
   Membership::Options membership = options_.membership;
   membership.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());

@@ -33,9 +33,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
   struct Options {
     Membership::Options membership;  // But for first_incarnation, which is that of each election.
     Election::Options election;
-    // What to go on from where `saved` is in etcd (nullopt: nothing). May be null: from that.
-    std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>(std::optional<v1::CoordinatorState> saved)>
-        begin_with;
+    // What to go on from if there is nothing in etcd. May be null.
+    std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> first_state;
     // Called when this ps begins and ends to serve. May be null.
     std::function<void(bool serves)> on_change;
     Access* access = nullptr;  // As that of CoordinatorService.

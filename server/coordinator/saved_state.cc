@@ -141,13 +141,6 @@ v1::CoordinatorState KeptOf(const v1::CoordinatorState& state) {
   return kept;
 }
 
-void GoBackToRunOf(const v1::CoordinatorState& kept, v1::CoordinatorState* state) {
-  state->clear_ranges();
-  if (kept.has_ranges()) *state->mutable_ranges() = kept.ranges();
-  state->clear_validations();
-  if (kept.has_validations()) *state->mutable_validations() = kept.validations();
-}
-
 bool RunIsOver(const v1::CoordinatorState& state) {
   const auto left = std::count_if(state.places().begin(), state.places().end(),
                                   [](const auto& place) { return place.role() == v1::ROLE_WORKER && place.left(); });

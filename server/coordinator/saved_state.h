@@ -21,10 +21,6 @@ absl::Status CheckState(const v1::CoordinatorState& state, const ClusterOptions&
 // run. Who owned what when the checkpoint was written does not matter any more.
 v1::CoordinatorState KeptOf(const v1::CoordinatorState& state);
 
-// Takes the run of `state` back to where it was in `kept`, which the checkpoint keeps that the tables go back to: what
-// is trained of it, and its validations.
-void GoBackToRunOf(const v1::CoordinatorState& kept, v1::CoordinatorState* state);
-
 // Whether every worker of the state's run has joined and shut down cleanly.
 bool RunIsOver(const v1::CoordinatorState& state);
 

@@ -53,13 +53,11 @@ Checkpointer::Checkpointer(const v1::Config& config, const DataDir* dir, const T
 
 Checkpointer::~Checkpointer() = default;
 
-absl::StatusOr<std::optional<v1::CoordinatorState>> Checkpointer::CoordinatorInCheckpoints(
-    const std::string& name) const {
+absl::StatusOr<std::optional<v1::CoordinatorState>> Checkpointer::CoordinatorInCheckpoints() const {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(dir_->checkpoint_dir()));
   const v1::ServerManifest* newest = nullptr;
   for (const FoundManifest& one : found) {
     if (!one.manifest.ok() || one.manifest->coordinator().empty()) continue;
-    if (!name.empty() && one.manifest->name() != name) continue;
     if (newest == nullptr || one.manifest->created_ms() > newest->created_ms()) newest = &*one.manifest;
   }
   if (newest == nullptr) return std::nullopt;

@@ -49,9 +49,8 @@ class Checkpointer {
   void KeepMarks(std::function<uint64_t(ShardId, Version)> mark_at) { mark_at_ = std::move(mark_at); }
   // Is called after each periodic checkpoint and each of what has arrived, on the thread that wrote it.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
-  // What the newest checkpoint of any ps, or the newest part of the one called `name`, keeps of the coordinator; nullopt
-  // if none does. DATA_LOSS, naming it.
-  absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorInCheckpoints(const std::string& name = "") const;
+  // What the newest checkpoint of any ps keeps of the coordinator; nullopt if none does. DATA_LOSS, naming it.
+  absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorInCheckpoints() const;
 
   // From now on `store`, whose shards have been brought back, can be written. The errors of files.
   absl::Status Open(Store* store);

@@ -188,13 +188,6 @@ absl::Status Storage::SettleGoingBack(const std::vector<ShardId>& shards) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<v1::CoordinatorState>> Storage::CoordinatorToLoad() const {
-  if (!dir_->goes_back()) return std::nullopt;
-  LODESTONE_ASSIGN_OR_RETURN(const GoneBack noted, FindGoneBack(dir_->checkpoint_dir(), load_));
-  if (!noted.empty()) return std::nullopt;
-  return checkpointer_.CoordinatorInCheckpoints(load_.name);
-}
-
 absl::Status Storage::NoteOwnedGoneBack(const Store& store) const {
   GoneBack shards;
   for (const ShardId shard : store.shards().adopted()) {

@@ -52,10 +52,6 @@ class Storage {
 
   const DataDir& dir() const { return *dir_; }
   Checkpointer& checkpointer() { return checkpointer_; }
-  // What the checkpoint keeps of the coordinator that this start goes back to (checkpoint.load), or begins to; nullopt:
-  // it goes back to none, the cluster has done so before, or the checkpoint keeps nothing. DATA_LOSS, naming what is
-  // damaged. REQUIRES: before Recover.
-  absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorToLoad() const;
   // What the logs keep on the disk; null before Recover, and where there is no log. Lives as long as this. Any thread.
   UpdateLog* updates() const { return open_updates_.load(std::memory_order_acquire); }
 
