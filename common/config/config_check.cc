@@ -166,7 +166,6 @@ std::string NameOf(v1::ModelConfig::Type type) { return absl::AsciiStrToLower(v1
 
 // Settings that only some types of model have: with the others they would change nothing.
 void CheckTypeSettings(const v1::ModelConfig& model, Problems* problems) {
-  if (!model.has_type()) return;  // A worker's configuration has one.
   using Model = v1::ModelConfig;
   const std::vector<Model::Type> linear = {Model::LINEAR, Model::FM, Model::MF, Model::DEEPFM, Model::WIDEDEEP};
   const std::vector<Model::Type> embedding = {Model::FM,       Model::MF,  Model::DEEPFM,   Model::DLRM,     Model::MLP,
@@ -208,7 +207,6 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
     problems->push_back({"model.hidden", absl::StrCat("must name the widths of the hidden layers for type ",
                                                       NameOf(model.type()), ", such as [256, 128]")});
   }
-  CheckTypeSettings(model, problems);
   const bool multitask = model.type() == v1::ModelConfig::MULTITASK;
   const bool one_loss = model.loss() == v1::ModelConfig::AUTO || model.loss() == v1::ModelConfig::LOGISTIC;
   if (multitask && !one_loss) {
@@ -364,6 +362,8 @@ std::vector<ConfigProblem> CheckTraining(const v1::Config& config) {
       types.push_back(absl::AsciiStrToLower(v1::ModelConfig::Type_descriptor()->value(i)->name()));
     }
     problems.push_back({"model.type", absl::StrCat("must name the model: ", absl::StrJoin(types, ", "))});
+  } else {
+    CheckTypeSettings(config.model(), &problems);
   }
   const v1::DataConfig& data = config.data();
   if (data.train().empty() && data.format() == v1::DataConfig::AUTO && !data.has_generated()) {

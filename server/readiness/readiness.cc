@@ -48,8 +48,7 @@ void Readiness::NoteToSync(uint32_t shards) {
     if (to_sync_ > 0) return;
     synced_ = true;
   }
-  LODESTONE_LOG(INFO, "server",
-                "is ready: all shards have all their copies, as far as there are servers");
+  LODESTONE_LOG(INFO, "server", "is ready: all shards have all their copies, as far as there are servers");
   TellHealth();
 }
 

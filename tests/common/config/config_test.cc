@@ -374,6 +374,32 @@ TEST(Config, ForTrainingSaysWhatIsTrainedAndOnWhat) {
   EXPECT_TRUE(ParseConfig("cluster: {servers: 1}\n", "c.yaml").ok());
 }
 
+TEST(Config, ForTrainingHasNoSettingsOfOtherTypesOfModel) {
+  const auto error_of = [](const std::string& model) {
+    const std::string yaml = absl::StrCat("model: {", model, "}\ndata: {format: generated}\n");
+    return std::string(ParseConfig(yaml, "c.yaml", {}, ConfigUse::kTraining).status().message());
+  };
+  EXPECT_EQ(
+      error_of("type: fm, dropout: 0.5"),
+      "c.yaml:1:19: model.dropout: is for model.type: mlp, widedeep, deepfm, dlrm, dcn, twotower, multitask; leave "
+      "it out for fm");
+  EXPECT_THAT(error_of("type: linear, hidden: [4]"), HasSubstr("model.hidden: is for model.type: mlp, widedeep"));
+  EXPECT_THAT(error_of("type: mlp, hidden: [4], bottom_hidden: [4]"),
+              HasSubstr("model.bottom_hidden: is for model.type: dlrm; leave it out for mlp"));
+  EXPECT_THAT(error_of("type: deepfm, hidden: [4], cross: {layers: 2}"), HasSubstr("model.cross: is for"));
+  EXPECT_THAT(error_of("type: deepfm, hidden: [4], multitask: {experts: 3}"), HasSubstr("model.multitask: is for"));
+  EXPECT_THAT(error_of("type: mlp, hidden: [4], two_tower: {dim: 3}"), HasSubstr("model.two_tower: is for"));
+  EXPECT_THAT(error_of("type: mlp, hidden: [4], numeric_pairs: true"),
+              HasSubstr("model.numeric_pairs: is for model.type: fm, deepfm; leave it out for mlp"));
+  EXPECT_THAT(error_of("type: mlp, hidden: [4], linear: {}"), HasSubstr("model.linear: is for"));
+  EXPECT_THAT(error_of("type: linear, embedding: {}"), HasSubstr("model.embedding: is for"));
+  EXPECT_THAT(error_of("type: fm, activation: gelu"), HasSubstr("model.activation: is for"));
+  EXPECT_THAT(error_of("type: mf, layer_norm: true"), HasSubstr("model.layer_norm: is for"));
+  EXPECT_EQ(error_of("type: deepfm, hidden: [4], dropout: 0.5, numeric_pairs: true, linear: {}, embedding: {}"), "");
+  // A ps trains no model, whatever a file says of it.
+  EXPECT_TRUE(ParseConfig("model: {type: fm, dropout: 0.5}\n", "c.yaml").ok());
+}
+
 TEST(Config, EveryShippedConfigurationOfAClusterIsForTraining) {
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     if (entry.path().extension() != ".yaml" || entry.path().stem() == "identities") continue;
