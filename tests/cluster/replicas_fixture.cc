@@ -107,15 +107,32 @@ bool ReplicasFixture::AllInSync() {
   return in_sync == kShards;
 }
 
-void ReplicasFixture::ExpectReplicasEqual() {
-  uint32_t shards = 0;
+std::vector<v1::VerifyReplicasResponse> ReplicasFixture::Verify() {
+  std::vector<v1::VerifyReplicasResponse> verified(cluster_->servers());
   for (uint32_t server = 0; server < cluster_->servers(); ++server) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    v1::VerifyReplicasResponse response;
     const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(server)), 64 << 20));
-    const grpc::Status status = stub->VerifyReplicas(&context, v1::VerifyReplicasRequest(), &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    const grpc::Status status = stub->VerifyReplicas(&context, v1::VerifyReplicasRequest(), &verified[server]);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  return verified;
+}
+
+void ReplicasFixture::ExpectReplicasEqual() {
+  std::vector<v1::VerifyReplicasResponse> verified;
+  const auto all_are_there = [&] {
+    verified = Verify();
+    for (const v1::VerifyReplicasResponse& response : verified) {
+      for (const auto& shard : response.shards()) {
+        if (!shard.missing().empty()) return false;
+      }
+    }
+    return true;
+  };
+  EXPECT_TRUE(Await(all_are_there));  // Of a move that goes on, one may just be made.
+  uint32_t shards = 0;
+  for (const v1::VerifyReplicasResponse& response : verified) {
     for (const auto& shard : response.shards()) {
       ++shards;
       EXPECT_EQ(shard.missing(), "") << "shard " << shard.shard();

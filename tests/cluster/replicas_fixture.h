@@ -43,7 +43,9 @@ class ReplicasFixture : public testing::Test {
   void AwaitAllInSync() {
     ASSERT_TRUE(Await([this] { return AllInSync(); }));
   }
-  // All shards have all their followers, which hold the same.
+  // What each ps finds of the copies of its shards.
+  std::vector<v1::VerifyReplicasResponse> Verify();
+  // All shards get all their followers, which hold the same.
   void ExpectReplicasEqual();
   // What the client pulls of tables_[0].
   std::vector<float> PullDense();
