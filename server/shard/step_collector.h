@@ -98,8 +98,8 @@ class StepCollector {
   std::optional<uint64_t> due_ms() const;
   // Whether it has what it needs at least, so that an update of its own can apply it.
   bool may_close() const { return in_step_ > 0 && in_step_ >= quorum(); }
-  // Contributions wait, if only of later steps: Close may apply what the step has, without a quorum, and the steps after
-  // it, when the table ceases to have steps.
+  // Contributions wait, if only of later steps: Close may apply what the step has, without a quorum, and the steps
+  // after it, when the table ceases to have steps.
   bool may_end() const { return !pending_.empty(); }
   // Ends the step that is collected, and returns its gradient. REQUIRES: Closes(), may_close() or may_end().
   StepGradient Close(uint64_t now_ms);
