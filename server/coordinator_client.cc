@@ -15,7 +15,9 @@ constexpr int64_t kHeartbeatMsMax = 3000;  // Otherwise: what a ps waits for is 
 constexpr int64_t kReconnectMs = 2000;     // Between two times that gRPC's own pauses are cut short.
 constexpr int64_t kLeaveTimeoutMs = 500;
 constexpr int64_t kPollMs = 100;  // Between two attempts at the start, and two requests of the map.
-constexpr int kManyEnds = 256;    // An answer that tells of so many workers that ended may not have told of all.
+// An answer that tells of so many workers that ended may not have told of all. Less than kEndedWorkersTold
+// (member_table.cc).
+constexpr int kManyEnds = 256;
 
 }  // namespace
 

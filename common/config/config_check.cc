@@ -358,8 +358,8 @@ std::vector<ConfigProblem> CheckTraining(const v1::Config& config) {
   Problems problems;
   if (!config.model().has_type()) {
     std::vector<std::string> types;
-    for (int i = 0; i < v1::ModelConfig::Type_descriptor()->value_count(); ++i) {
-      types.push_back(absl::AsciiStrToLower(v1::ModelConfig::Type_descriptor()->value(i)->name()));
+    for (int type = v1::ModelConfig::Type_MIN; type <= v1::ModelConfig::Type_MAX; ++type) {
+      types.push_back(NameOf(static_cast<v1::ModelConfig::Type>(type)));
     }
     problems.push_back({"model.type", absl::StrCat("must name the model: ", absl::StrJoin(types, ", "))});
   } else {
