@@ -8,8 +8,8 @@
 // report. An owner whose life has ended can be told nothing, and acknowledges nothing, also where its process lives on
 // behind a cut network: its report is refused, and its lease is over by its own clock.
 //
-// So it is with what a coordinator has saved: that of an owner whose life had ended. What is told to one that lives
-// needs not to be saved, because of its shards nothing is: another life of the coordinator takes no copy for equal.
+// That it is equal no more is saved before the owner is told (Membership::Route, ReportSync), so that another life of
+// the coordinator goes on with what is true.
 //
 // A server comes back with its equal copies if it proves them: with the folder of its last life that the coordinator
 // knows, which no other has had since, on a machine that has not gone down since, which may take the end of a log with
@@ -25,7 +25,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "common/base/types.h"
-#include "google/protobuf/repeated_field.h"
+#include "proto/coordinator_state.pb.h"
 
 namespace lodestone::server {
 
@@ -39,22 +39,24 @@ class EqualCopies {
 
   bool IsAsleep(ShardId shard) const { return asleep_[shard]; }
 
-  void Note(ShardId shard, uint32_t server) {
-    holders_[shard] = server + 1;
-    asleep_[shard] = false;
-  }
-  void SetAsleep(ShardId shard, bool asleep) { asleep_[shard] = asleep; }
-  void Forget(ShardId shard) { holders_[shard] = 0; }
-  void ForgetAll() { holders_.assign(holders_.size(), 0); }
+  void Note(ShardId shard, uint32_t server) { Set(shard, server + 1, false); }
+  void SetAsleep(ShardId shard, bool asleep) { Set(shard, holders_[shard], asleep); }
+  void Forget(ShardId shard) { Set(shard, 0, false); }
 
-  // Adds those of shards for which `lasts` to a saved state, but for those that are asleep, if there are any; and takes
-  // them up again.
-  void Save(absl::FunctionRef<bool(ShardId)> lasts, google::protobuf::RepeatedField<uint32_t>* saved) const;
-  void Restore(const google::protobuf::RepeatedField<uint32_t>& saved);
+  // A number that grows with every change of what Save gives.
+  uint64_t changes() const { return changes_; }
+  // Adds them to a saved state: those of shards whose owner is known to be told nothing, `ended`, where earlier
+  // versions look for them, as these may tell others something without saving it first.
+  void Save(absl::FunctionRef<bool(ShardId)> ended, v1::CoordinatorState* state) const;
+  // REQUIRES: a state that CheckState accepts, of as many shards.
+  void Restore(const v1::CoordinatorState& state);
 
  private:
+  void Set(ShardId shard, uint32_t holder, bool asleep);
+
   std::vector<uint32_t> holders_;  // By shard.
   std::vector<bool> asleep_;       // Of those that are held.
+  uint64_t changes_ = 0;
 };
 
 }  // namespace lodestone::server

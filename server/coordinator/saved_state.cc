@@ -28,6 +28,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"shards lost or not", state.lost_size()},
                                    {"folders of lost shards", state.lost_folders_size()},
                                    {"equal copies", state.equal_copies_size()},
+                                   {"other equal copies", state.other_equal_copies_size()},
+                                   {"equal copies asleep or not", state.equal_asleep_size()},
                                    {"moves", state.moves_size()},
                                    {"handovers", state.handovers_size()},
                                    {"learners", state.learners_size()}}) {
@@ -40,8 +42,9 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
     const uint32_t follower = state.followers().empty() ? 0 : state.followers(shard);
     const bool in_sync = !state.in_sync().empty() && state.in_sync(shard);
     const bool undecided = !state.undecided().empty() && state.undecided(shard);
-    const uint32_t equal = state.equal_copies().empty() ? 0 : state.equal_copies(shard);
-    if (equal > state.servers() || equal == state.owners(shard) + 1) {
+    for (const auto* equal_copies : {&state.equal_copies(), &state.other_equal_copies()}) {
+      const uint32_t equal = equal_copies->empty() ? 0 : (*equal_copies)[shard];
+      if (equal <= state.servers() && equal != state.owners(shard) + 1) continue;
       return Broken("shard ", shard, " of server ", state.owners(shard), " has an equal copy at server ", equal - 1);
     }
     if (follower > state.servers() || follower == state.owners(shard) + 1) {

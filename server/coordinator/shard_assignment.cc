@@ -590,7 +590,7 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   learners_.Save(state);
   if (HasHandovers()) state->mutable_handovers()->Add(handovers_.begin(), handovers_.end());
   equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
-              state->mutable_equal_copies());
+              state);
   if (!HasLost()) return;
   state->mutable_lost()->Add(lost_.begin(), lost_.end());
   state->mutable_lost_folders()->Add(lost_folders_.begin(), lost_folders_.end());
@@ -635,7 +635,7 @@ void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
   if (!state.handovers().empty()) handovers_.assign(state.handovers().begin(), state.handovers().end());
   learners_.Restore(state);
   learners_.RemoveFollowers(followers_);
-  equal_.Restore(state.equal_copies());
+  equal_.Restore(state);
 }
 
 }  // namespace lodestone::server

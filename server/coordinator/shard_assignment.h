@@ -60,7 +60,7 @@ class ShardAssignment {
   // The map's epoch; 0 while there is none.
   uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
   // A number that grows with every change of what Save gives.
-  uint64_t changes() const { return changes_; }
+  uint64_t changes() const { return changes_ + equal_.changes(); }
   // By shard; the first followers, as index plus one, 0 for none, and whether these are in sync.
   const std::vector<uint32_t>& owners() const { return owners_; }
   const std::vector<uint32_t>& followers() const { return followers_.firsts(); }

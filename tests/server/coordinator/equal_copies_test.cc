@@ -200,13 +200,35 @@ TEST_F(EqualCopiesTest, AnotherCoordinatorKnowsItToo) {
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
 }
 
-TEST_F(EqualCopiesTest, AnotherCoordinatorDoesNotKnowWhatAnOwnerThatLivesWasTold) {
+TEST_F(EqualCopiesTest, AnotherCoordinatorKnowsWhatAnOwnerThatLivesWasNotTold) {
   LetExpire(0);
-  ASSERT_NO_FATAL_FAILURE(
-      RestartCoordinator());  // Before that the successor may have been told, and nothing was saved.
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
   time_.AdvanceMs(kLeaseMs);
   members_->TakeExpired();
   Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, ThatAnOwnerIsToldIsAChangeThatIsSavedFirst) {
+  LetExpire(0);
+  const uint64_t before = members_->changes();
+  AskRoute(1);
+  EXPECT_GT(members_->changes(), before);
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  time_.AdvanceMs(kLeaseMs);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3)) << "it may have acknowledged more";
+}
+
+TEST_F(EqualCopiesTest, AnotherCoordinatorKnowsThatACopyIsAsleep) {
+  LetBothExpire(1);
+  Join(1, kAgain);
+  ASSERT_TRUE(members_->shards().equal().IsAsleep(0));
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  EXPECT_TRUE(members_->shards().equal().IsAsleep(0));
+  EXPECT_TRUE(members_->shards().IsUnserved(0));
+  Join(1, kWhole);
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
 }
 

@@ -96,7 +96,7 @@ class Cluster {
       }
       StartHoldersOfLost();
       SyncAll();
-      if (MayRestart()) RestartCoordinator();
+      RestartCoordinator();
     }
     ASSERT_EQ(replicas_now_, replicas_);
     for (uint32_t server = 0; server < servers_; ++server) {
@@ -213,7 +213,6 @@ class Cluster {
     } else if (what < 989) {
       CutPower(server);
     } else if (what < 993) {
-      if (!MayRestart()) return true;
       RestartCoordinator();
       return false;
     } else {
@@ -472,17 +471,6 @@ class Cluster {
     if (Draw(2) == 0) processes_[Draw(servers_)].running = false;
   }
 
-  // Not while an owner has lost power whose life has not ended for the coordinator: another one does not know whether
-  // it was told that it is the owner, and lets it go on with what it has.
-  bool MayRestart() const {
-    const v1::CoordinatorState state = members_->SaveState();
-    for (ShardId shard = 0; shard < static_cast<ShardId>(state.owners_size()); ++shard) {
-      const bool saved = !state.equal_copies().empty() && state.equal_copies(shard) != 0;
-      if (!disks_[state.owners(shard)].whole && !saved && members_->shards().equal().HolderOf(shard) != 0) return false;
-    }
-    return true;
-  }
-
   // Server 0 ends with it. What was sent to the former one is lost.
   void RestartCoordinator() {
     const v1::CoordinatorState state = members_->SaveState();
@@ -510,8 +498,7 @@ class Cluster {
       };
       if (in_sync.empty() || !std::all_of(in_sync.begin(), in_sync.end(), lives)) return true;
     }
-    const bool restart =
-        state.followers_size() > 0 && Draw(3) == 0 && AllElseOfZeroIsInSync(state, server) && MayRestart();
+    const bool restart = state.followers_size() > 0 && Draw(3) == 0 && AllElseOfZeroIsInSync(state, server);
     processes_[server].running = false;
     disks_[server] = Disk();
     disks_[server].whole = false;
@@ -519,7 +506,7 @@ class Cluster {
     if (restart) RestartCoordinator();
     if (Draw(2) == 0) {
       StartProcess(server);
-      if (restart && Draw(2) == 0 && MayRestart()) RestartCoordinator();
+      if (restart && Draw(2) == 0) RestartCoordinator();
     } else {
       time_.AdvanceMs(kLeaseMs - 1);
       for (uint32_t other = 0; other < servers_; ++other) Beat(other);

@@ -170,6 +170,25 @@ TEST_F(ReplicatedMovesTest, TheFormerOwnerTakesTheShardBackWhenTheNewOneComesBac
   EXPECT_FALSE(members_->shards().IsUnserved(0));
 }
 
+// The same, and another coordinator began in between.
+TEST_F(ReplicatedMovesTest, AnotherCoordinatorKnowsThatANewOwnerWasNotToldYet) {
+  const uint32_t follower = Followers()[0] - 1;
+  ASSERT_TRUE(Move({0}, follower).ok());
+  ASSERT_TRUE(GiveUp(0));
+  const v1::CoordinatorState state = members_->SaveState();
+  members_ = std::make_unique<Membership>(Options(2));
+  ASSERT_TRUE(members_->Restore(state).ok());
+  for (uint32_t server = 0; server < kMoveServers; ++server) {
+    if (server != follower) Beat(server);
+  }
+  LetExpire(follower);
+  v1::JoinRequest request = RequestOf(follower);
+  request.mutable_data()->set_whole(false);
+  ASSERT_TRUE(members_->Join(request).ok());
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_FALSE(members_->shards().IsUnserved(0));
+}
+
 TEST_F(ReplicatedMovesTest, ANewOwnerThatWasToldMayHaveAcknowledgedMoreThanTheFormerOne) {
   const uint32_t follower = Followers()[0] - 1;
   ASSERT_TRUE(Move({0}, follower).ok());
