@@ -363,6 +363,7 @@ void ServerProcess::RunTicks() {
     if (changed_.WaitUntil(&mu_, next)) continue;
     mu_.Unlock();
     store_.Tick();
+    exchange_.Tick();
     refused_.Tick();
     CheckDisk();
     mu_.Lock();

@@ -59,15 +59,18 @@ inline constexpr uint64_t kCatchUpHoldBytes = uint64_t{8} << 30;  // and while t
 inline constexpr uint64_t kCatchUpLookBytes = 256 << 20;  // Of a log, looked through for a follower, whatever it holds.
 
 // Wire.
-inline constexpr size_t kMessagePartsMax = 1 << 19;     // Parts in one message, for each shard.
-inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.
-inline constexpr size_t kDeltaBytesTarget = 4 << 20;    // Deltas are cut at about this size.
-inline constexpr size_t kPackBytesTarget = 512 << 10;   // Calls are packed into one message of Exchange up to this.
-inline constexpr size_t kExchangeCallsMax = 1024;       // In one message; unanswered before a ps reads no further.
-inline constexpr size_t kExchangeBytesMax = 256 << 20;  // Of unanswered calls and unwritten answers, the same.
-inline constexpr uint64_t kCallMemoryParts = 16;        // Of server.memory_max_bytes, one is for calls; at least
-inline constexpr uint64_t kCallMemoryMessages = 4;      // this many messages of server.message_max_bytes.
-inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold of AwaitClock.
+inline constexpr size_t kMessagePartsMax = 1 << 19;         // Parts in one message, for each shard.
+inline constexpr uint64_t kPullBytesMax = 256 << 20;        // Values in one pull's answer.
+inline constexpr size_t kDeltaBytesTarget = 4 << 20;        // Deltas are cut at about this size.
+inline constexpr size_t kPackBytesTarget = 512 << 10;       // Calls are packed into one message of Exchange up to this.
+inline constexpr size_t kExchangeCallsMax = 1024;           // In one message; unanswered before a ps reads no further.
+inline constexpr size_t kExchangeBytesMax = 256 << 20;      // Of unanswered calls and unwritten answers, the same.
+inline constexpr size_t kSmallAnswerBytes = 1 << 20;        // The only one of a stream has room, whatever others hold.
+inline constexpr int64_t kUnreadMs = 30'000;                // While others wait, answers may be unread so long,
+inline constexpr size_t kUnreadBytesPerSecond = 256 << 10;  // and as long as they take at this rate.
+inline constexpr uint64_t kCallMemoryParts = 16;            // Of server.memory_max_bytes, one is for calls; at least
+inline constexpr uint64_t kCallMemoryMessages = 4;          // this many messages of server.message_max_bytes.
+inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;      // Longest single hold of AwaitClock.
 
 // Coordinator, with etcd.
 inline constexpr size_t kEtcdStateBytesMax = 1'500'000;  // Of its state: etcd takes 1.5 MiB a request by default.

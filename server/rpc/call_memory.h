@@ -5,6 +5,10 @@
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
 // for room first. The answer of a unary call, which has no turn to wait for, is refused where there is none.
 //
+// Large answers have a line of their own beside that, of half as many bytes. What they wait for is that others of them
+// are written, whatever the ps has received: it is always one of them at least that goes on. Those who do not read
+// theirs hold up other large answers only, and are found by how long these wait (Exchange::Tick).
+//
 // Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class. Those to whom
 // a callback makes room go on after it, not within it.
 #pragma once
@@ -23,20 +27,18 @@
 
 namespace lodestone::server {
 
-class CallMemory {
+// Bytes that many share, and the line of those that wait for some.
+class MemoryLine {
  public:
   // `time` must outlive this.
-  CallMemory(uint64_t bytes_max, const TimeSource* time) : bytes_max_(bytes_max), time_(time) {}
-  CallMemory(const CallMemory&) = delete;
-  CallMemory& operator=(const CallMemory&) = delete;
+  MemoryLine(uint64_t bytes_max, const TimeSource* time) : bytes_max_(bytes_max), time_(time) {}
+  MemoryLine(const MemoryLine&) = delete;
+  MemoryLine& operator=(const MemoryLine&) = delete;
 
   // True: `bytes` count from now on. False: there is no room, or others wait.
   bool Ask(uint64_t bytes);
   // `go_on` is called once `bytes` count, after those who wait. The caller calls Settle once it holds no lock.
   void Await(uint64_t bytes, std::function<void()> go_on);
-  // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
-  // room beside what others hold; a call alone has room for any answer.
-  absl::Status TakeAnswer(uint64_t bytes, uint64_t held);
   // Counts, room or not.
   void Take(uint64_t bytes) { bytes_.fetch_add(bytes); }
   // Gives back, and lets those go on who have room now. REQUIRES: the caller holds no lock that a callback may take.
@@ -47,9 +49,12 @@ class CallMemory {
   uint64_t bytes_max() const { return bytes_max_; }
   uint64_t bytes() const { return bytes_.load(); }
   size_t waiting() const { return waiting_.load(); }
+  // How long the first in the line has waited; 0 if none waits.
+  int64_t waited_ms() const;
 
-  // Sets server.call_bytes and call_bytes_max, and adds those that wait to the waits, as of the ps called `who`.
-  void FillStatus(const std::string& who, v1::StatusResponse* status) const;
+ protected:
+  const TimeSource* time() const { return time_; }
+  std::atomic<uint64_t> bytes_{0};
 
  private:
   struct Waiter {
@@ -61,11 +66,30 @@ class CallMemory {
 
   const uint64_t bytes_max_;
   const TimeSource* const time_;
-  std::atomic<uint64_t> bytes_{0};
   std::atomic<size_t> waiting_{0};  // waiters_.size().
 
   mutable Mutex mu_;
   std::deque<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+class CallMemory : public MemoryLine {
+ public:
+  CallMemory(uint64_t bytes_max, const TimeSource* time)
+      : MemoryLine(bytes_max, time), large_answers_(bytes_max / 2, time) {}
+
+  // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
+  // room beside what others hold; a call alone has room for any answer.
+  absl::Status TakeAnswer(uint64_t bytes, uint64_t held);
+
+  // The line of answers of more than limits::kSmallAnswerBytes. Their bytes count here and in the budget of all.
+  MemoryLine& large_answers() { return large_answers_; }
+  int64_t NowMs() const { return time()->NowMs(); }
+
+  // Sets server.call_bytes and call_bytes_max, and adds those that wait to the waits, as of the ps called `who`.
+  void FillStatus(const std::string& who, v1::StatusResponse* status) const;
+
+ private:
+  MemoryLine large_answers_;
 };
 
 }  // namespace lodestone::server

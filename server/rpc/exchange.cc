@@ -1,10 +1,14 @@
 #include "server/rpc/exchange.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "common/wire/ps_name.h"
 #include "server/auth/authorized_caller.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/exchange_stream.h"
 
 namespace lodestone::server {
@@ -49,16 +53,28 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc
   return stream.get();
 }
 
+void Exchange::Tick() {
+  if (memory_ == nullptr) return;
+  const int64_t waited_ms = std::max(memory_->waited_ms(), memory_->large_answers().waited_ms());
+  if (waited_ms < limits::kUnreadMs) return;
+  for (const auto& stream : Streams()) stream->EndIfUnread(memory_->NowMs());
+}
+
 void Exchange::Drain() {
-  std::vector<std::weak_ptr<ExchangeStream>> streams;
   {
     MutexLock lock(&mu_);
     draining_ = true;
-    streams = streams_;
   }
-  for (const auto& known : streams) {
-    if (const auto stream = known.lock(); stream != nullptr) stream->End(ShutsDown());
+  for (const auto& stream : Streams()) stream->End(ShutsDown());
+}
+
+std::vector<std::shared_ptr<ExchangeStream>> Exchange::Streams() {
+  std::vector<std::shared_ptr<ExchangeStream>> streams;
+  MutexLock lock(&mu_);
+  for (const auto& known : streams_) {
+    if (auto stream = known.lock(); stream != nullptr) streams.push_back(std::move(stream));
   }
+  return streams;
 }
 
 }  // namespace lodestone::server

@@ -4,9 +4,10 @@
 // A stream continues to be read while its calls run, until limits::kExchangeCallsMax of them or
 // limits::kExchangeBytesMax are unanswered, or there is no room in the memory that all calls of the ps share
 // (call_memory.h); then the connection's flow control holds the client back. What pulls waits for room for its answer
-// (but for the push of a PushPull), and calls that come later may be done before it. The answers that a message's calls
-// get at once go together into one message, and so do those that arrive during a write. Repeated lists of keys are
-// cached per stream (key_list_cache.h).
+// (but for the push of a PushPull), and calls that come later may be done before it. A client that does not read what
+// it asked for loses its stream while others wait for that room. The answers that a message's calls get at once go
+// together into one message, and so do those that arrive during a write. Repeated lists of keys are cached per stream
+// (key_list_cache.h).
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once
@@ -53,12 +54,16 @@ class Exchange {
 
   // The reactor of a new stream, owned by gRPC.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
+  // About once a second: where calls wait for memory, ends the streams whose clients do not read what they asked for.
+  void Tick();
   // Ends all streams and later ones with UNAVAILABLE, each once the calls it has read are answered.
   void Drain();
 
  private:
   // UNAVAILABLE if the caller means another ps.
   absl::Status CheckMeant(const grpc::CallbackServerContext& context) const;
+  // Those that there are.
+  std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
   Store* const store_;
   Broadcaster* const broadcaster_;

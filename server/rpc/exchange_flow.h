@@ -41,6 +41,10 @@ class ExchangeFlow {
   // Those of answers, also of those that are about to come.
   size_t answer_bytes() const { return expected_bytes_ + unwritten_bytes() - delta_bytes_; }
 
+  // Those of the write under way, and a number of its own; 0: there is none.
+  size_t writing_bytes() const { return writing_bytes_; }
+  uint64_t packed() const { return packed_; }
+
   // gRPC has been told of a read. Returns the status to finish with, as Actions.
   std::optional<absl::Status> OnReadStarted();
   // The read under way is over; OnReadClosed: the client sends no more, or is gone.

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
+#include "common/telemetry/log.h"
 #include "server/rpc/broadcaster.h"
 #include "server/rpc/delta_sink.h"
 #include "server/rpc/push_pull.h"
@@ -58,8 +60,7 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
         stream_->flow_.Next(hold_, may_read, &stream_->outgoing_, &stream_->written_tags_);
     const StreamBudget::Run alone = stream_->budget_.TakeAlone();
     CallMemory* const memory = stream_->services_.memory;
-    const size_t given = stream_->budget_.Count();
-    const bool asked = stream_->budget_.TakeAsked();
+    const StreamBudget::Settlement settlement = stream_->budget_.Count();
     if (actions.finish.has_value()) stream_->Finish(ToGrpc(*actions.finish));
     ExchangeStream* const stream = stream_;
     stream->mu_.Unlock();
@@ -68,11 +69,7 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     if (actions.write) stream->StartWrite(&stream->outgoing_);
     if (actions.read) stream->Read();
     // From here on the stream may be gone.
-    if (given > 0) {
-      memory->Give(given);
-    } else if (asked) {
-      memory->Settle();
-    }
+    StreamBudget::Settle(settlement, memory);
     if (alone != nullptr) alone(absl::OkStatus());
   }
   Step(const Step&) = delete;
@@ -98,7 +95,7 @@ void ExchangeStream::Start(const absl::Status& end) {
   Step step(this);
   budget_.Start([weak = weak_from_this(), memory = services_.memory](StreamBudget::Turn turn, size_t bytes) {
     const auto stream = weak.lock();
-    if (stream == nullptr) return memory->Give(bytes);
+    if (stream == nullptr) return StreamBudget::GiveBack(turn, bytes, memory);
     stream->OnTurn(turn, bytes);
   });
   if (!end.ok()) flow_.End(end);
@@ -135,6 +132,25 @@ void ExchangeStream::Revoke(const absl::Status& why) {
     if (std::exchange(revoked_, true) && !done_) context_->TryCancel();
   }
   End(why);
+}
+
+void ExchangeStream::EndIfUnread(int64_t now_ms) {
+  size_t bytes = 0;
+  int64_t unread_ms = 0;
+  {
+    MutexLock lock(&mu_);
+    bytes = flow_.answer_bytes() > 0 ? flow_.writing_bytes() : 0;
+    if (bytes == 0 || std::exchange(unread_write_, flow_.packed()) != flow_.packed()) unread_since_ms_ = now_ms;
+    unread_ms = now_ms - unread_since_ms_;
+    if (unread_ms <= limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond)) return;
+    if (!revoked_) {
+      LODESTONE_LOG(WARN, "rpc", "answers are not read while others wait, and their stream ends peer={} bytes={} ms={}",
+                    peer_, bytes, unread_ms);
+    }
+  }
+  Revoke(absl::ResourceExhaustedError(
+      absl::StrCat("answers of ", bytes, " bytes were not read for ", unread_ms / 1000,
+                   " s while calls of others waited for their memory; read faster, or pull less at a time")));
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
@@ -181,13 +197,13 @@ void ExchangeStream::OnCancel() {
 }
 
 void ExchangeStream::OnDone() {
-  size_t given = 0;
+  StreamBudget::Settlement settlement;
   {
     MutexLock lock(&mu_);
     done_ = true;
-    given = budget_.End();
+    settlement = budget_.End();
   }
-  if (given > 0) services_.memory->Give(given);
+  StreamBudget::Settle(settlement, services_.memory);
   self_.reset();
 }
 
@@ -278,7 +294,7 @@ void ExchangeStream::RunWithRoom(size_t bytes, Run run) {
     has_room = budget_.Admit(bytes);
     waits = !has_room && budget_.Await(bytes, run);
   }
-  if (waits) return services_.memory->Settle();
+  if (waits) return StreamBudget::Settle({.asked = true}, services_.memory);
   run(has_room ? absl::OkStatus() : Disconnected());
 }
 

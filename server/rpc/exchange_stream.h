@@ -53,6 +53,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Ends the stream with `status` once the calls it has read are answered.
   void End(const absl::Status& status);
   void Revoke(const absl::Status& why) override;
+  // About once a second while others wait for memory: ends the stream if it holds answers, and its client has not read
+  // what is being written since the first of these calls, for limits::kUnreadMs and more for a long one.
+  void EndIfUnread(int64_t now_ms);
 
   // gRPC's.
   void OnReadDone(bool ok) override;
@@ -115,6 +118,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run.
   bool done_ ABSL_GUARDED_BY(mu_) = false;                   // gRPC does not use the stream any more.
   bool revoked_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t unread_write_ ABSL_GUARDED_BY(mu_) = 0;  // The write under way at the last EndIfUnread, by flow_.packed().
+  int64_t unread_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.
 };
 

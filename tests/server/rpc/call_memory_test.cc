@@ -91,6 +91,46 @@ TEST_F(CallMemoryTest, TheStatusSaysWhoWaits) {
   EXPECT_THAT(status.waits(0).what(), HasSubstr("room for calls: 1 wait while those under way take 100 of 100 bytes"));
 }
 
+TEST_F(CallMemoryTest, LargeAnswersHaveALineOfHalfAsManyBytesWhateverElseIsHeld) {
+  memory_.Take(1000);
+  MemoryLine& large = memory_.large_answers();
+  EXPECT_TRUE(large.Ask(2000)) << "one of them always goes on";
+  EXPECT_FALSE(large.Ask(1));
+  large.Await(30, [this] { turns_.push_back(1); });
+  large.Await(30, [this] { turns_.push_back(2); });
+  large.Settle();
+  v1::StatusResponse status;
+  memory_.FillStatus("ps 3", &status);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_THAT(status.waits(0).what(),
+              HasSubstr("room for large answers: 2 wait while those under way take 2000 of 50 bytes"));
+  large.Give(2000);
+  EXPECT_THAT(turns_, ElementsAre(1));
+  large.Give(30);
+  EXPECT_THAT(turns_, ElementsAre(1, 2));
+}
+
+// Each line lets the other's waiters go on, for as long as there are any.
+TEST_F(CallMemoryTest, TwoLinesThatMakeRoomForEachOtherDoNotFillTheStack) {
+  constexpr int kWaiting = 100'000;
+  MemoryLine& large = memory_.large_answers();
+  int had = 0;
+  ASSERT_TRUE(memory_.Ask(100));
+  ASSERT_TRUE(large.Ask(50));
+  for (int i = 0; i < kWaiting; ++i) {
+    memory_.Await(60, [&] {
+      ++had;
+      large.Give(50);
+    });
+    large.Await(50, [&] {
+      ++had;
+      memory_.Give(60);
+    });
+  }
+  memory_.Give(100);
+  EXPECT_EQ(had, 2 * kWaiting);
+}
+
 TEST_F(CallMemoryTest, NobodyIsForgottenThoughManyAskAndGiveAtOnce) {
   constexpr int kThreads = 4, kTimes = 5000;
   std::atomic<int> had{0};

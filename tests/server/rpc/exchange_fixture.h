@@ -181,7 +181,7 @@ class ExchangeTest : public StoreTest {
     return values;
   }
 
-  SteadyTime clock_;
+  ManualTime clock_;
   CallMemory memory_{256 << 10, &clock_};
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;

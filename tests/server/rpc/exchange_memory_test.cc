@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/limits.h"
 #include "gtest/gtest.h"
 #include "server/rpc/call_memory.h"
 #include "tests/server/rpc/busy_executor.h"
@@ -21,6 +22,8 @@ class ExchangeMemoryTest : public ExchangeTest {
  protected:
   // Keys whose rows, pulled twice, take more than half of the memory.
   static constexpr size_t kKeys = 8000;
+  // Elements whose bytes are much more than gRPC takes of what is not read.
+  static constexpr uint64_t kLargeElements = 8 << 20;
 
   // The executors, busy until Release.
   class BusyExecutors {
@@ -61,6 +64,34 @@ class ExchangeMemoryTest : public ExchangeTest {
     v1::StatusResponse status;
     store_->FillStatus(&status);
     return status.server().pushes();
+  }
+  // Streams, each of which asks for a table of kLargeElements, and reads nothing.
+  struct Reader {
+    grpc::ClientContext context;
+    std::unique_ptr<Stream> stream;
+  };
+  std::vector<std::unique_ptr<Reader>> AskForLarge(size_t streams) {
+    auto table = Ensure({AddingDense("large", kLargeElements, kLargeElements / kShards)});
+    EXPECT_TRUE(table.ok()) << table.status();
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(table->tables(0).id(), {kLargeElements, kLargeElements / kShards}, std::nullopt);
+    v1::ExchangeRequest request;
+    Add(pull, &request, &v1::Call::mutable_pull);
+    std::vector<std::unique_ptr<Reader>> readers;
+    for (size_t i = 0; i < streams; ++i) {
+      readers.push_back(std::make_unique<Reader>());
+      readers.back()->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+      readers.back()->stream = stub_->Exchange(&readers.back()->context);
+      EXPECT_TRUE(readers.back()->stream->Write(request));
+    }
+    return readers;
+  }
+  // Whether its answer comes; not if the stream ends before.
+  static bool HasAnswer(Reader* reader) {
+    v1::ExchangeResponse response;
+    if (!reader->stream->Read(&response)) return false;
+    EXPECT_EQ(response.payload().size(), kLargeElements * sizeof(float));
+    return true;
   }
   void AwaitHeld(uint64_t bytes) const {
     while (memory_.bytes() != bytes) std::this_thread::yield();
@@ -134,6 +165,55 @@ TEST_F(ExchangeMemoryTest, PullsThatNobodyReadsWaitForTheMemory) {
   EXPECT_EQ(answers, written);
   EXPECT_TRUE(stream->Finish().ok());
   while (memory_.bytes() > 0) std::this_thread::yield();
+}
+
+// Regression: the first answer of each stream had room, however long: forty streams of 256 MiB took 10 GiB.
+TEST_F(ExchangeMemoryTest, OfLargeAnswersThatNobodyReadsOneIsHeld) {
+  constexpr size_t kStreams = 8;
+  const auto readers = AskForLarge(kStreams);
+  while (memory_.large_answers().waiting() < kStreams - 1) std::this_thread::yield();
+  const uint64_t answer_bytes = kLargeElements * sizeof(float);
+  EXPECT_GE(memory_.bytes(), answer_bytes);
+  EXPECT_LT(memory_.bytes(), 2 * answer_bytes);
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  AddPull(&push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u) << "what is small goes on";
+  std::vector<std::thread> threads;
+  std::atomic<size_t> had{0};
+  for (const auto& reader : readers) threads.emplace_back([&] { had += HasAnswer(reader.get()); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(had, kStreams);
+  for (const auto& reader : readers) {
+    reader->stream->WritesDone();
+    EXPECT_TRUE(reader->stream->Finish().ok());
+  }
+  AwaitHeld(0);
+  EXPECT_EQ(memory_.large_answers().bytes(), 0u);
+}
+
+TEST_F(ExchangeMemoryTest, AClientThatDoesNotReadLosesItsStreamWhileOthersWait) {
+  const auto readers = AskForLarge(2);
+  while (memory_.large_answers().waiting() == 0) std::this_thread::yield();
+  exchange_->Tick();
+  clock_.AdvanceMs(limits::kUnreadMs);
+  exchange_->Tick();  // Sees what is being written.
+  clock_.AdvanceMs(limits::kUnreadMs);
+  exchange_->Tick();
+  EXPECT_EQ(memory_.large_answers().waiting(), 1u) << "a long answer may take longer on a slow link";
+  clock_.AdvanceMs(kLargeElements * sizeof(float) * 1000 / limits::kUnreadBytesPerSecond + 1);
+  exchange_->Tick();  // Ends the stream,
+  exchange_->Tick();  // which is not heard.
+  while (memory_.large_answers().waiting() > 0) std::this_thread::yield();
+  // Which of them was first is unknown. The other one has its answer.
+  std::vector<std::thread> threads;
+  std::atomic<size_t> had{0};
+  for (const auto& reader : readers) threads.emplace_back([&] { had += HasAnswer(reader.get()); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(had, 1u);
+  for (const auto& reader : readers) reader->context.TryCancel();
+  AwaitHeld(0);
+  EXPECT_EQ(memory_.large_answers().bytes(), 0u);
 }
 
 // Regression: a stream that waited for its turn and went on without it stayed in the line, once for each message.

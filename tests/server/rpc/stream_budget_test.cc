@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "common/base/limits.h"
 #include "common/base/time_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,11 +26,7 @@ class StreamBudgetTest : public ::testing::Test {
     Settle();
   }
   // As after each step of the stream.
-  void Settle() {
-    const size_t given = budget_.Count();
-    if (given > 0) memory_.Give(given);
-    if (budget_.TakeAsked()) memory_.Settle();
-  }
+  void Settle() { StreamBudget::Settle(budget_.Count(), &memory_); }
   bool Await(size_t bytes, int id) {
     const bool waits = budget_.Await(bytes, [this, id](const absl::Status& status) {
       EXPECT_TRUE(status.ok());
@@ -94,6 +91,39 @@ TEST_F(StreamBudgetTest, CallsThatWaitAreHandedBackAndNoneWaitsAnyMore) {
   EXPECT_EQ(memory_.waiting(), 0u);
   EXPECT_EQ(memory_.bytes(), 1u);
   EXPECT_THAT(had_, IsEmpty());
+}
+
+TEST_F(StreamBudgetTest, ALargeAnswerHasItsTurnAmongLargeOnesAlsoAsTheOnlyOneOfItsStream) {
+  constexpr size_t kLarge = limits::kSmallAnswerBytes + 1;
+  MemoryLine& large = memory_.large_answers();
+  flow_.Expect(-1);
+  large.Take(kLarge);  // By others, who do not read.
+  EXPECT_FALSE(budget_.Admit(kLarge));
+  EXPECT_TRUE(Await(kLarge, 1));
+  EXPECT_TRUE(Await(20, 2));
+  EXPECT_EQ(budget_.TakeAlone(), nullptr);
+  EXPECT_EQ(large.waiting(), 1u);
+  EXPECT_EQ(memory_.waiting(), 0u);
+  large.Give(kLarge);
+  EXPECT_THAT(had_, ElementsAre(1)) << "whatever else is held";
+  EXPECT_EQ(large.bytes(), kLarge);
+  EXPECT_EQ(memory_.bytes(), 100 + kLarge);
+  EXPECT_EQ(memory_.waiting(), 1u) << "the next, which is small, has its place in the line of all";
+  flow_.Expect(-static_cast<int64_t>(kLarge));
+  budget_.TakeAlone()(absl::OkStatus());
+  Settle();
+  EXPECT_THAT(had_, ElementsAre(1, 2));
+  EXPECT_EQ(large.bytes(), 20u) << "as much as there is of any answers";
+  flow_.Expect(-20);
+  Settle();
+  EXPECT_EQ(large.bytes(), 0u);
+  memory_.Give(100);
+  EXPECT_EQ(memory_.bytes(), 0u);
+  EXPECT_TRUE(budget_.Admit(kLarge));
+  EXPECT_EQ(large.bytes(), kLarge);
+  StreamBudget::Settle(budget_.End(), &memory_);
+  EXPECT_EQ(large.bytes(), 0u);
+  EXPECT_EQ(memory_.bytes(), 0u);
 }
 
 }  // namespace
