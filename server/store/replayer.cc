@@ -285,18 +285,20 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
                            std::span<const Incarnation> ended) {
   const int64_t now_ms = time_->NowMs();
   v1::LogRecord record;
+  // First: many ends, with those that were heard of here, may be more than are remembered one by one, and a worker of
+  // before them would be taken for one that was forgotten.
+  for (const Incarnation worker : open) {
+    if (!sessions_->Adopt(worker, now_ms)) continue;
+    record.set_session_opened(worker);
+    log_->AppendToOneUnawaited(record);  // For this ps's own followers, too: the worker may push here from now on.
+  }
+  record.Clear();
   for (const Incarnation worker : ended) {
     if (sessions_->IsOver(worker)) continue;  // It was heard of before.
     sessions_->End(worker);
     record.set_session_forgotten(worker);
     record.set_session_ended(true);
     log_->AppendToOneUnawaited(record);
-  }
-  record.Clear();
-  for (const Incarnation worker : open) {
-    if (!sessions_->Adopt(worker, now_ms)) continue;
-    record.set_session_opened(worker);
-    log_->AppendToOneUnawaited(record);  // For this ps's own followers, too: the worker may push here from now on.
   }
   sessions_->RaiseForgotten(forgotten_max);
 }

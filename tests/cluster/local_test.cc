@@ -16,6 +16,7 @@
 namespace lodestone {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
@@ -240,6 +241,26 @@ TEST(PsctlLocal, WorkersAreAddedWhileAllTrainAndMayDieWhileEnoughAreLeft) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->workers, 2u);
   EXPECT_EQ(MetricOf(summary->test, "samples"), 1000) << "any worker evaluates";
+}
+
+TEST(PsctlLocal, AWorkerThatIsKilledIsStartedAgainIfToldTo) {
+  for (const char* const sharing : {"ranges", "partitions"}) {
+    PsctlRun run(Endless({"--restart-workers", "--set", std::string("train.sharing=") + sharing}));
+    AwaitTraining(&run);
+    const std::vector<pid_t> workers = run.Processes("worker");
+    ASSERT_THAT(workers, SizeIs(2));
+    kill(workers[1], SIGKILL);
+    const std::string said = "(pid " + std::to_string(workers[1]) + ") was killed by signal 9; it is started again";
+    ASSERT_TRUE(run.WaitForOutput(said)) << run.output();
+    const std::vector<pid_t> now = run.Processes("worker");
+    EXPECT_THAT(now, SizeIs(2)) << sharing;
+    EXPECT_THAT(now, Contains(workers[0]));
+    EXPECT_THAT(now, Not(Contains(workers[1])));
+    const std::vector<pid_t> processes = run.Processes("");
+    run.Signal(SIGINT);
+    EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130")) << run.output();
+    ExpectAllGone(processes);
+  }
 }
 
 TEST(PsctlLocal, ANumberOfWorkersTakesThePlaceOfTheConfigurations) {

@@ -324,6 +324,14 @@ PageCase Trouble(uint64_t now_ms) {
   wait->set_who("ps 0");
   wait->set_what("ps 1 to confirm updates that it follows");
   wait->set_seconds(42.1);
+  v1::WaitChain* const chain = cluster->add_why();
+  chain->set_text("worker 0 waits for ps 0 to acknowledge push 1093, which waits for ps 1");
+  chain->add_links()->mutable_waiter()->set_kind(v1::WaitTarget::WORKER);
+  chain->add_likewise("worker 3");
+  v1::SlowMember* const slow = cluster->add_slow();
+  slow->set_role(v1::ROLE_WORKER);
+  slow->set_text("worker 0 trains 0.2 of the median");
+  cluster->add_hot_shards()->set_text("shard 17 on ps 1 takes 41 % of the bytes pushed");
   AddEvent(&page, now_ms - 1'500, "died", "ps 1", "last heard of 10.0 s before");
   AddEvent(&page, now_ms - 1'400, "refused", "worker 1", "3 values are not finite");
   AddEvent(&page, now_ms - 900, "disk", "ps 0", "No space left on device");
@@ -359,6 +367,7 @@ PageCase Names(uint64_t now_ms) {
   }
   for (v1::TableStatus& table : *status.mutable_tables()) table.set_name(absl::StrCat(table.name(), long_name));
   for (v1::WaitStatus& wait : *status.mutable_waits()) wait.set_what(long_name);
+  for (v1::WaitChain& chain : *status.mutable_cluster()->mutable_why()) chain.set_text(long_name);
   for (v1::IdentityStatus& identity : *status.mutable_identities()) identity.set_name(long_name);
   for (v1::HistoryPoint& point : *page.history.mutable_points()) {
     if (!point.metric_name().empty()) point.set_metric_name(name);

@@ -163,6 +163,10 @@ TEST_F(PageLooks, TellsWhatWaitsForWhatAndSinceWhen) {
   EXPECT_THAT(Column("workers", "waits for"),
               ElementsAre("", "ps 1 at 10.0.0.2:7000 to acknowledge pushes: connection refused"))
       << "cut for the eye only";
+  EXPECT_THAT(Texts("#why li"),
+              ElementsAre("worker 0 waits for ps 0 to acknowledge push 1093, which waits for ps 1; likewise worker 3",
+                          "▲ slow: worker 0 trains 0.2 of the median",
+                          "▲ hot: shard 17 on ps 1 takes 41 % of the bytes pushed"));
 }
 
 TEST_F(PageLooks, AWorkersWaitNeedsAttentionOnceItIsLong) {
@@ -248,6 +252,7 @@ TEST_F(PageLooks, NamesFromTheNetworkAreTextOnly) {
   EXPECT_THAT(Column("workers", "waits for"), Contains(HasSubstr(kHostileName)));
   EXPECT_THAT(Column("tables", "table"), Contains(HasSubstr(kHostileName)));
   EXPECT_THAT(Text("#problems"), HasSubstr(kHostileName));
+  EXPECT_THAT(Texts("#why li"), Contains(HasSubstr(kHostileName)));
   EXPECT_THAT(Texts("#charts .name"), Contains(kHostileName));
   EXPECT_EQ(Run("return window.hacked === undefined"), true);
   EXPECT_EQ(Run("return document.querySelectorAll('img, body script:not(:last-of-type), iframe').length"), 0);

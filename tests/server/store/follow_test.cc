@@ -1,6 +1,7 @@
 // What a store makes of updates that another ps, or an earlier life, has made.
 #include <future>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -227,6 +228,22 @@ TEST_F(FollowingTest, ASessionThatAnOwnerTellsOfIsToldToOwnFollowersOnce) {
   const Incarnation known[] = {kWorker, kWorker + 1};
   store_->replayer().AddSessions(known, 0);
   EXPECT_EQ(sink_.opened(), (std::vector<Incarnation>{kWorker, kWorker + 1}));
+}
+
+// Regression: a worker of before as many ends as a ps remembers was taken for forgotten by a ps that came later.
+TEST_F(FollowingTest, ASessionOfBeforeManyEndsThatAnOwnerTellsOfIsKnown) {
+  constexpr int kEnds = 16384;  // As many as the owner remembers.
+  Adopt();
+  store_->Serve({});
+  std::vector<Incarnation> ended(kEnds);
+  std::iota(ended.begin(), ended.end(), kWorker + 1);
+  const Incarnation heard = ended.back() + 1;  // Of that the owner has not heard yet.
+  store_->EndSessions({&heard, 1});
+  const Incarnation open[] = {kWorker};
+  store_->replayer().AddSessions(open, 0, ended);
+  EXPECT_TRUE(store_->sessions().IsOpen(kWorker));
+  EXPECT_TRUE(store_->sessions().IsOver(ended.front()));
+  EXPECT_TRUE(store_->sessions().IsOver(ended.back()));
 }
 
 TEST_F(FollowingTest, AFollowedShardTakesUpdatesOnlyOnceItsStateIsWhole) {
