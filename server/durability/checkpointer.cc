@@ -251,7 +251,7 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
     keep_from = dir_->generation();
   }
   if (held || dir_->path().empty() || keep_from == 0) return;
-  const absl::Status status_of_files = dir_->RemoveLogsBefore(keep_from);
+  const absl::Status status_of_files = dir_->RemoveLogsBefore(std::min(keep_from, dir_->generation()));
   if (!status_of_files.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status_of_files.ToString());
 }
 

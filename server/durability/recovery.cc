@@ -375,6 +375,7 @@ void RecoveryRun::NoteBases() {
     const std::optional<uint64_t>& base = shards_[shard].base_generation;
     report_.shards_from_checkpoints += base.has_value();
     oldest = std::min(oldest.value_or(std::numeric_limits<uint64_t>::max()), base.value_or(0));
+    report_.generation = std::max(report_.generation, base.value_or(0));
   }
   for (const ShardState& state : shards_) {
     report_.newest.push_back(state.newest);

@@ -50,7 +50,9 @@ struct RecoveryOptions {
 };
 
 struct RecoveryReport {
-  uint64_t generation = 0;       // The greatest of the logs found; 0: none was.
+  // The greatest of the logs found, and of the periodic checkpoints of this server that are used, which may be of
+  // starts in a folder that was lost; 0: there are none.
+  uint64_t generation = 0;
   uint64_t base_generation = 0;  // Of this server, the oldest start whose periodic one is used; 0: unknown.
   uint64_t shards_from_checkpoints = 0;
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.

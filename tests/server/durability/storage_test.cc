@@ -548,6 +548,27 @@ TEST_P(StorageLifeTest, WhatHasGoneBackDoesNotGoBackAgainOnAPsThatComesLater) {
   EXPECT_EQ(content_of_two("first"), first);
 }
 
+// Regression: its first start was of a lower number than those that its checkpoints tell of, and its first checkpoint
+// deleted the log that it was writing.
+TEST_P(StorageLifeTest, APsWhoseFolderWasLostBesideItsCheckpointsKeepsTheLogOfItsNewOne) {
+  config_ = MakeConfigOf(0, 1);
+  constexpr Sequence kLives = 3;
+  for (Sequence life = 1; life <= kLives; ++life) {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, life, life);
+    ps.storage->Close();  // Which writes a checkpoint.
+  }
+  fs::remove_all(config_.server().data_dir());
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, kLives + 1, kLives + 2);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  PushMany(ps, kLives + 3, kLives + 4);
+  const Ps back = StartWell(Killed());
+  EXPECT_EQ(Content(back), Content(ps));
+}
+
 TEST_P(StorageLifeTest, APsOfWhoseShardsSomeHaveGoneBackAndOthersHaveNotDoesNotStart) {
   for (uint32_t server = 0; server < 2; ++server) {
     const Ps ps = StartWell(MakeConfigOf(server, 2));
