@@ -30,8 +30,8 @@ void EqualCopies::Restore(const v1::CoordinatorState& state) {
     const int i = static_cast<int>(shard);
     const uint32_t of_ended = state.equal_copies().empty() ? 0 : state.equal_copies(i);
     const uint32_t other = state.other_equal_copies().empty() ? 0 : state.other_equal_copies(i);
-    const bool asleep = other != 0 && !state.equal_asleep().empty() && state.equal_asleep(i);
-    if (of_ended != 0 || other != 0) Set(shard, of_ended != 0 ? of_ended : other, asleep);
+    holders_[shard] = of_ended != 0 ? of_ended : other;
+    asleep_[shard] = of_ended == 0 && other != 0 && !state.equal_asleep().empty() && state.equal_asleep(i);
   }
 }
 

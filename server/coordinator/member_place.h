@@ -38,6 +38,7 @@ struct MemberPlace {
   v1::WorkerProgress progress;                       // Workers.
   v1::ServerProgress server;                         // Servers.
   std::map<ShardId, Version> copies;                 // Servers: what the last heartbeat said that it holds.
+  uint64_t ended_heard = 0;                          // Servers: HeartbeatRequest.workers_ended_from of the last.
   uint64_t event_ms = 0;                             // The time of the newest event that the process has reported.
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
   // The same of the time by stage.

@@ -239,7 +239,7 @@ void MemberTable::AddPlaces(uint32_t index, bool any_place) {
 bool MemberTable::EndLife(const MemberPlace& place) {
   if (place.incarnation == 0 || place.left || place.expiry_told) return false;
   events_->Note("died", place, Alive(place) ? "another process has taken its place" : LastHeard(place));
-  NoteEnded(place);
+  NoteDied(place);
   return true;
 }
 
@@ -292,6 +292,19 @@ void MemberTable::NoteEnded(const MemberPlace& place) {
   if (place.role == v1::ROLE_WORKER) EndIncarnation(place.incarnation);
 }
 
+void MemberTable::NoteDied(const MemberPlace& place) {
+  NoteEnded(place);
+  if (place.role == v1::ROLE_WORKER) died_to_ = ended_to_;
+}
+
+std::vector<const MemberPlace*> MemberTable::ServersWithoutDeaths() const {
+  std::vector<const MemberPlace*> servers;
+  for (const MemberPlace& server : servers_) {
+    if (Alive(server) && server.ended_heard < died_to_) servers.push_back(&server);
+  }
+  return servers;
+}
+
 void MemberTable::EndIncarnation(Incarnation incarnation) {
   ended_workers_.push_back(incarnation);
   ++ended_to_;
@@ -339,6 +352,7 @@ void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& p
 }
 
 void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request) {
+  place->ended_heard = request.workers_ended_from();
   place->copies.clear();
   for (const v1::ShardCopy& copy : request.copies()) {
     if (copy.shard() < options_.shards) place->copies[copy.shard()] = copy.version();
@@ -375,7 +389,7 @@ void MemberTable::Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired)
       place.expiry_told = true;
       ++changes_;
       events_->Note("died", place, LastHeard(place));
-      NoteEnded(place);
+      NoteDied(place);
       on_expired(place);
     }
   }

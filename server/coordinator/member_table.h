@@ -89,6 +89,9 @@ class MemberTable {
   void FillEnded(uint64_t from, v1::HeartbeatResponse* response) const;
   // The number of the last one that has ended.
   uint64_t ended_to() const { return ended_to_; }
+  // The servers that live and are not known to have heard of all workers that died since this began: they would still
+  // take a push of one that goes on behind a cut network, or was only stopped.
+  std::vector<const MemberPlace*> ServersWithoutDeaths() const;
 
   // Calls `on_expired` with each process whose lease has ended since the last call.
   void Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired);
@@ -110,8 +113,9 @@ class MemberTable {
   absl::StatusOr<MemberPlace*> FreePlace(const v1::JoinRequest& request);
   // Adds places for workers up to `index`, where `request` allows that.
   void AddPlaces(uint32_t index, bool any_place);
-  // The holder's life is over.
+  // The holder's life is over; by its death.
   void NoteEnded(const MemberPlace& place);
+  void NoteDied(const MemberPlace& place);
   void RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress);
   void RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request);
   void RestorePlace(const v1::CoordinatorState::Place& state, MemberPlace* place);
@@ -127,6 +131,7 @@ class MemberTable {
   // clock it goes on from.
   std::deque<Incarnation> ended_workers_;
   uint64_t ended_to_;
+  uint64_t died_to_ = 0;  // That, when a worker died last.
 };
 
 }  // namespace lodestone::server

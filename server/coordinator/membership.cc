@@ -232,7 +232,12 @@ absl::StatusOr<v1::DrainResponse> Membership::Drain(const v1::DrainRequest& requ
 }
 
 absl::StatusOr<v1::PauseTrainingResponse> Membership::PauseTraining(const v1::PauseTrainingRequest& request) {
-  return pause_.Pause(request, ranges_.Unfinished());
+  std::vector<std::string> unfinished = ranges_.Unfinished();
+  // A contribution to a step that another worker has made in the place of one that died is known by the order of steps.
+  for (const MemberPlace* server : members_.ServersWithoutDeaths()) {
+    unfinished.push_back(absl::StrCat(members_.Describe(*server), " is to hear of a worker's death"));
+  }
+  return pause_.Pause(request, std::move(unfinished));
 }
 
 absl::Status Membership::CheckDecidable(uint32_t server) const {

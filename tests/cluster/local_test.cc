@@ -250,7 +250,8 @@ TEST(PsctlLocal, AWorkerThatIsKilledIsStartedAgainIfToldTo) {
     const std::vector<pid_t> workers = run.Processes("worker");
     ASSERT_THAT(workers, SizeIs(2));
     kill(workers[1], SIGKILL);
-    const std::string said = "(pid " + std::to_string(workers[1]) + ") was killed by signal 9; it is started again";
+    const std::string said =
+        "(pid " + std::to_string(workers[1]) + ") was killed by signal 9 (Killed); it is started again";
     ASSERT_TRUE(run.WaitForOutput(said)) << run.output();
     const std::vector<pid_t> now = run.Processes("worker");
     EXPECT_THAT(now, SizeIs(2)) << sharing;

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -292,6 +293,51 @@ TEST_F(TrainingPauseTest, WhatADeadWorkerHadBegunIsEndedByOneThatComesBackForIt)
   a.paused = true;
   Ask(&a);
   EXPECT_TRUE(Pause()->at_rest());
+}
+
+// A worker that was only stopped may go on, and push its batch once more, to a ps that has not heard that it died.
+TEST_F(TrainingPauseTest, IsCompleteOnceAllServersHaveHeardOfWorkersThatDied) {
+  Membership::Options options = Options();
+  options.servers = 2;
+  members_.emplace(options);
+  Incarnation servers[2] = {};
+  for (uint32_t server = 0; server < 2; ++server) {
+    const auto joined = members_->Join(ServerJoin(server, options.shards));
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    servers[server] = joined->incarnation();
+  }
+  uint64_t heard[2] = {};
+  const auto beat = [&](uint32_t server) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(servers[server]);
+    request.set_workers_ended_from(heard[server]);
+    const auto answer = members_->Heartbeat(request);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    heard[server] = answer->workers_ended_to();
+  };
+  Trainee a = Joined(3), b = Joined(3);
+  Ask(&a), Ask(&b);
+  beat(0), beat(1);
+  time_.AdvanceMs(kPausedLeaseMs / 2);
+  Beat(a), beat(0), beat(1);
+  time_.AdvanceMs(kPausedLeaseMs / 2 + 1);
+  members_->TakeExpired();  // Of worker 1, which has batch 1.
+  for (int batch = 0; batch < 3; ++batch) {
+    a.held.back().set_done(1);
+    Ask(&a);
+  }
+  a.steps = 1;
+  ASSERT_TRUE(Pause().ok());
+  Ask(&a);
+  a.paused = true;
+  Ask(&a);
+  EXPECT_THAT(Pause()->waiting_for(), ElementsAre(HasSubstr("ps 0"), HasSubstr("ps 1")));
+  beat(0), beat(1);  // They are told,
+  beat(1);           // and this one says so.
+  EXPECT_THAT(Pause()->waiting_for(), ElementsAre("ps 0 (host:1) is to hear of a worker's death"));
+  EXPECT_FALSE(Pause()->at_rest());
+  beat(0);
+  EXPECT_TRUE(Pause()->at_rest()) << Pause()->DebugString();
 }
 
 TEST_F(TrainingPauseTest, StepsThatHaveNotGoneOnSinceAPauseNeedNoWorkerThatCountsThemAfterARestart) {
