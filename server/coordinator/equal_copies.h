@@ -45,8 +45,8 @@ class EqualCopies {
 
   // A number that grows with every change of what Save gives.
   uint64_t changes() const { return changes_; }
-  // Adds them to a saved state: those of shards whose owner is known to be told nothing, `ended`, where earlier
-  // versions look for them, as these may tell others something without saving it first.
+  // Adds them to a saved state: those of shards whose owner has `ended` where earlier versions look for them, and the
+  // others elsewhere, as an earlier version may tell their owners something that it has not saved.
   void Save(absl::FunctionRef<bool(ShardId)> ended, v1::CoordinatorState* state) const;
   // REQUIRES: a state that CheckState accepts, of as many shards.
   void Restore(const v1::CoordinatorState& state);

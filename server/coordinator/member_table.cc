@@ -352,7 +352,8 @@ void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& p
 }
 
 void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request) {
-  place->ended_heard = request.workers_ended_from();
+  const uint64_t from = request.workers_ended_from();  // Another coordinator's number counts for nothing.
+  place->ended_heard = from >= ended_to_ - ended_workers_.size() && from <= ended_to_ ? from : 0;
   place->copies.clear();
   for (const v1::ShardCopy& copy : request.copies()) {
     if (copy.shard() < options_.shards) place->copies[copy.shard()] = copy.version();
@@ -454,6 +455,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   if (!state.left() && (state.expired() || ended_with_us)) {
     place->last_contact_ms -= LeaseMsOf(*place);
     place->expiry_told = true;
+    NoteDied(*place);  // Perhaps once more.
   }
   if (ended_with_us && !state.left() && !state.expired()) events_->Note("died", *place, "and the coordinator with it");
   place->silent = Alive(*place);

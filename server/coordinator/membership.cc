@@ -233,7 +233,7 @@ absl::StatusOr<v1::DrainResponse> Membership::Drain(const v1::DrainRequest& requ
 
 absl::StatusOr<v1::PauseTrainingResponse> Membership::PauseTraining(const v1::PauseTrainingRequest& request) {
   std::vector<std::string> unfinished = ranges_.Unfinished();
-  // A contribution to a step that another worker has made in the place of one that died is known by the order of steps.
+  // Only the order of steps shows that a push repeats a batch which another worker brought in place of a dead one.
   for (const MemberPlace* server : members_.ServersWithoutDeaths()) {
     unfinished.push_back(absl::StrCat(members_.Describe(*server), " is to hear of a worker's death"));
   }

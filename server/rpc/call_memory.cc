@@ -35,9 +35,11 @@ void AddWait(const std::string& who, const MemoryLine& line, const std::string& 
 
 bool MemoryLine::Ask(uint64_t bytes) {
   if (waiting_.load() > 0) return false;
-  const uint64_t before = bytes_.fetch_add(bytes);
-  if (before == 0 || before + bytes <= bytes_max_) return true;
-  bytes_.fetch_sub(bytes);
+  // Never counted in passing: another one would find no room for it, and wait for bytes that nobody gives back.
+  uint64_t before = bytes_.load();
+  while (before == 0 || before + bytes <= bytes_max_) {
+    if (bytes_.compare_exchange_weak(before, before + bytes)) return true;
+  }
   return false;
 }
 
@@ -95,8 +97,8 @@ int64_t MemoryLine::waited_ms() const {
 }
 
 void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) const {
-  status->mutable_server()->set_call_bytes(bytes());
-  status->mutable_server()->set_call_bytes_max(bytes_max());
+  status->mutable_server()->set_call_bytes(bytes() + large_answers_.bytes());
+  status->mutable_server()->set_call_bytes_max(bytes_max() + large_answers_.bytes_max());
   AddWait(who, *this, "calls", status);
   AddWait(who, large_answers_, "large answers", status);
 }

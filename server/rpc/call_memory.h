@@ -5,9 +5,9 @@
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
 // for room first. The answer of a unary call, which has no turn to wait for, is refused where there is none.
 //
-// Large answers have a line of their own beside that, of half as many bytes. What they wait for is that others of them
-// are written, whatever the ps has received: it is always one of them at least that goes on. Those who do not read
-// theirs hold up other large answers only, and are found by how long these wait (Exchange::Tick).
+// Large answers have a line of their own beside that, of half as many bytes more. What they wait for is that others of
+// them are written, whatever else the ps holds: one of them always goes on. Those who do not read theirs hold up other
+// large answers only, and are found by how long these wait (Exchange::Tick).
 //
 // Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class. Those to whom
 // a callback makes room go on after it, not within it.
@@ -81,7 +81,7 @@ class CallMemory : public MemoryLine {
   // room beside what others hold; a call alone has room for any answer.
   absl::Status TakeAnswer(uint64_t bytes, uint64_t held);
 
-  // The line of answers of more than limits::kSmallAnswerBytes. Their bytes count here and in the budget of all.
+  // The line of answers of more than limits::kSmallAnswerBytes.
   MemoryLine& large_answers() { return large_answers_; }
   int64_t NowMs() const { return time()->NowMs(); }
 

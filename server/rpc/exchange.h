@@ -5,7 +5,7 @@
 // limits::kExchangeBytesMax are unanswered, or there is no room in the memory that all calls of the ps share
 // (call_memory.h); then the connection's flow control holds the client back. What pulls waits for room for its answer
 // (but for the push of a PushPull), and calls that come later may be done before it. A client that does not read what
-// it asked for loses its stream while others wait for that room. The answers that a message's calls get at once go
+// it asked for loses its stream while calls wait for room. The answers that a message's calls get at once go
 // together into one message, and so do those that arrive during a write. Repeated lists of keys are cached per stream
 // (key_list_cache.h).
 //

@@ -135,22 +135,16 @@ void ExchangeStream::Revoke(const absl::Status& why) {
 }
 
 void ExchangeStream::EndIfUnread(int64_t now_ms) {
-  size_t bytes = 0;
-  int64_t unread_ms = 0;
-  {
-    MutexLock lock(&mu_);
-    bytes = flow_.answer_bytes() > 0 ? flow_.writing_bytes() : 0;
-    if (bytes == 0 || std::exchange(unread_write_, flow_.packed()) != flow_.packed()) unread_since_ms_ = now_ms;
-    unread_ms = now_ms - unread_since_ms_;
-    if (unread_ms <= limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond)) return;
-    if (!revoked_) {
-      LODESTONE_LOG(WARN, "rpc", "answers are not read while others wait, and their stream ends peer={} bytes={} ms={}",
-                    peer_, bytes, unread_ms);
-    }
-  }
-  Revoke(absl::ResourceExhaustedError(
-      absl::StrCat("answers of ", bytes, " bytes were not read for ", unread_ms / 1000,
-                   " s while calls of others waited for their memory; read faster, or pull less at a time")));
+  MutexLock lock(&mu_);
+  const size_t bytes = flow_.answer_bytes() > 0 ? flow_.writing_bytes() : 0;
+  if (bytes == 0 || std::exchange(unread_write_, flow_.packed()) != flow_.packed()) unread_since_ms_ = now_ms;
+  const int64_t unread_ms = now_ms - unread_since_ms_;
+  if (unread_ms <= limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond)) return;
+  if (done_ || std::exchange(revoked_, true)) return;
+  LODESTONE_LOG(WARN, "rpc",
+                "a stream ends: its answers are not read while calls wait for memory peer={} bytes={} ms={}", peer_,
+                bytes, unread_ms);
+  context_->TryCancel();  // No status would reach a client that does not read.
 }
 
 void ExchangeStream::OnReadDone(bool ok) {

@@ -57,13 +57,14 @@ bool StreamBudget::Admit(size_t bytes) {
       if (!calls_.empty() || !memory_->large_answers().Ask(bytes)) return false;
       counted_large_bytes_ += bytes;
       large_bytes_ += bytes;
-      memory_->Take(bytes);
-    } else if (flow_->answer_bytes() == 0) {
-      memory_->Take(bytes);
-    } else if (!calls_.empty() || !memory_->Ask(bytes)) {
-      return false;
+    } else {
+      if (flow_->answer_bytes() == 0) {
+        memory_->Take(bytes);
+      } else if (!calls_.empty() || !memory_->Ask(bytes)) {
+        return false;
+      }
+      counted_bytes_ += bytes;
     }
-    counted_bytes_ += bytes;
   }
   flow_->Expect(static_cast<int64_t>(bytes));
   return true;
@@ -91,7 +92,9 @@ StreamBudget::Run StreamBudget::TakeFirst() {
 
 StreamBudget::Run StreamBudget::TakeAlone() {
   if (calls_.empty() || flow_->answer_bytes() > 0 || TurnFor(calls_.front()) != Turn::kAnswer) return nullptr;
-  return TakeFirst();
+  Run run = TakeFirst();
+  if (!calls_.empty()) QueueFirst();  // It may be of the other line.
+  return run;
 }
 
 std::vector<StreamBudget::Run> StreamBudget::Close() {
@@ -126,11 +129,11 @@ StreamBudget::Settlement StreamBudget::Count() {
   if (memory_ == nullptr) return {};
   // A stream that holds nothing may be read without room for it.
   if (flow_->held_bytes() == 0) read_bytes_ = 0;
-  const uint64_t held = ended_ ? 0 : flow_->held_bytes() + read_bytes_;
+  // Which of its answers are written first is not looked at: the large ones count as the last.
+  large_bytes_ = ended_ ? 0 : std::min<uint64_t>(large_bytes_, flow_->answer_bytes());
+  const uint64_t held = ended_ ? 0 : flow_->held_bytes() - large_bytes_ + read_bytes_;
   const uint64_t counted = std::exchange(counted_bytes_, held);
   if (held > counted) memory_->Take(held - counted);
-  // At least as many as are written: which ones these are does not matter.
-  large_bytes_ = ended_ ? 0 : std::min<uint64_t>(large_bytes_, flow_->answer_bytes());
   const uint64_t counted_large = std::exchange(counted_large_bytes_, large_bytes_);
   return {held < counted ? counted - held : 0, counted_large - large_bytes_, std::exchange(asked_, false)};
 }

@@ -2,9 +2,9 @@
 // read on, and to run calls whose answers need room.
 //
 // A stream that holds nothing may always be read, and the only answer of a stream has room if it is small
-// (limits::kSmallAnswerBytes): what others do not read holds it not up. For more it waits for its turn, in one place of
-// a line for each of what it can wait for; its calls are run in their order. A place is kept until its turn comes, also
-// where nothing waits for that any more.
+// (limits::kSmallAnswerBytes): what others do not read does not hold it up. For more it waits for its turn, in one
+// place of each line; its calls are run in their order. A place is kept until its turn comes, also where nothing waits
+// for that any more.
 //
 // Not thread-safe: guarded by the stream's mutex. What it returns is to be done without it.
 #pragma once
@@ -83,7 +83,7 @@ class StreamBudget {
   std::function<void(Turn, size_t)> on_turn_;
   std::array<bool, 3> queued_ = {};   // By turn: it has a place in the line for it.
   bool asked_ = false;                // It has begun to wait since the last Count.
-  uint64_t counted_bytes_ = 0;        // In the memory, with those of the read under way.
+  uint64_t counted_bytes_ = 0;        // In the memory, with the read under way, without large answers.
   uint64_t counted_large_bytes_ = 0;  // In the line of large answers,
   uint64_t large_bytes_ = 0;          // and of these, those of answers that it has.
   size_t read_bytes_ = 0;             // Of the read under way, for as long as it is and the stream holds anything.

@@ -107,7 +107,7 @@ TEST_F(StreamBudgetTest, ALargeAnswerHasItsTurnAmongLargeOnesAlsoAsTheOnlyOneOfI
   large.Give(kLarge);
   EXPECT_THAT(had_, ElementsAre(1)) << "whatever else is held";
   EXPECT_EQ(large.bytes(), kLarge);
-  EXPECT_EQ(memory_.bytes(), 100 + kLarge);
+  EXPECT_EQ(memory_.bytes(), 100u);
   EXPECT_EQ(memory_.waiting(), 1u) << "the next, which is small, has its place in the line of all";
   flow_.Expect(-static_cast<int64_t>(kLarge));
   budget_.TakeAlone()(absl::OkStatus());
@@ -124,6 +124,19 @@ TEST_F(StreamBudgetTest, ALargeAnswerHasItsTurnAmongLargeOnesAlsoAsTheOnlyOneOfI
   StreamBudget::Settle(budget_.End(), &memory_);
   EXPECT_EQ(large.bytes(), 0u);
   EXPECT_EQ(memory_.bytes(), 0u);
+}
+
+TEST_F(StreamBudgetTest, ALargeAnswerHasItsPlaceAsSoonAsItIsTheFirstThatWaits) {
+  constexpr size_t kLarge = limits::kSmallAnswerBytes + 1;
+  MemoryLine& large = memory_.large_answers();
+  EXPECT_TRUE(Await(20, 1));
+  EXPECT_TRUE(Await(kLarge, 2));
+  EXPECT_EQ(large.waiting(), 0u);
+  flow_.Expect(-1);
+  budget_.TakeAlone()(absl::OkStatus());
+  Settle();
+  memory_.large_answers().Settle();
+  EXPECT_THAT(had_, ElementsAre(1, 2)) << "though the memory of all others is full";
 }
 
 }  // namespace
