@@ -34,7 +34,7 @@ class StreamBudget {
 
   // What is to be done without the mutex.
   struct Settlement {
-    size_t bytes = 0, large_bytes = 0;  // To be given back: all, and those of the line of large answers.
+    size_t bytes = 0, large_bytes = 0;  // To be given back: to the memory, and to its line of large answers.
     bool asked = false;                 // The stream has begun to wait.
   };
   static void Settle(const Settlement& settlement, CallMemory* memory);

@@ -295,49 +295,80 @@ TEST_F(TrainingPauseTest, WhatADeadWorkerHadBegunIsEndedByOneThatComesBackForIt)
   EXPECT_TRUE(Pause()->at_rest());
 }
 
-// A worker that was only stopped may go on, and push its batch once more, to a ps that has not heard that it died.
-TEST_F(TrainingPauseTest, IsCompleteOnceAllServersHaveHeardOfWorkersThatDied) {
-  Membership::Options options = Options();
-  options.servers = 2;
-  members_.emplace(options);
-  Incarnation servers[2] = {};
-  for (uint32_t server = 0; server < 2; ++server) {
-    const auto joined = members_->Join(ServerJoin(server, options.shards));
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    servers[server] = joined->incarnation();
+// A worker that was only stopped may go on, and push its batch once more, to a ps that has not heard that it died: two
+// ps, and a worker that died in the middle of a step.
+class PauseAfterADeathTest : public TrainingPauseTest {
+ protected:
+  void SetUp() override {
+    members_.emplace(WithServers());
+    for (Incarnation& server : servers_) {
+      const auto joined = members_->Join(ServerJoin(static_cast<uint32_t>(&server - servers_), WithServers().shards));
+      ASSERT_TRUE(joined.ok()) << joined.status();
+      server = joined->incarnation();
+    }
+    a_ = Joined(3);
+    Trainee b = Joined(3);
+    Ask(&a_), Ask(&b);
+    BeatServer(0), BeatServer(1);
+    time_.AdvanceMs(kPausedLeaseMs / 2);
+    Beat(a_), BeatServer(0), BeatServer(1);
+    time_.AdvanceMs(kPausedLeaseMs / 2 + 1);
+    members_->TakeExpired();  // Of worker 1, which has batch 1.
   }
-  uint64_t heard[2] = {};
-  const auto beat = [&](uint32_t server) {
+  Membership::Options WithServers() {
+    Membership::Options options = Options();
+    options.servers = 2;
+    options.ends_with_server_0 = false;
+    return options;
+  }
+  void BeatServer(uint32_t server) {
     v1::HeartbeatRequest request;
-    request.set_incarnation(servers[server]);
-    request.set_workers_ended_from(heard[server]);
+    request.set_incarnation(servers_[server]);
+    request.set_workers_ended_from(heard_[server]);
     const auto answer = members_->Heartbeat(request);
     ASSERT_TRUE(answer.ok()) << answer.status();
-    heard[server] = answer->workers_ended_to();
-  };
-  Trainee a = Joined(3), b = Joined(3);
-  Ask(&a), Ask(&b);
-  beat(0), beat(1);
-  time_.AdvanceMs(kPausedLeaseMs / 2);
-  Beat(a), beat(0), beat(1);
-  time_.AdvanceMs(kPausedLeaseMs / 2 + 1);
-  members_->TakeExpired();  // Of worker 1, which has batch 1.
-  for (int batch = 0; batch < 2; ++batch) {
-    a.held.back().set_done(1);
-    ASSERT_TRUE(Ask(&a).has_lease());
+    heard_[server] = answer->workers_ended_to();
   }
-  a.held.back().set_done(1);
-  a.steps = 1;
+
+  Incarnation servers_[2] = {};
+  uint64_t heard_[2] = {};
+  Trainee a_;
+};
+
+TEST_F(PauseAfterADeathTest, IsCompleteOnceAllServersHaveHeardOfIt) {
+  for (int batch = 0; batch < 2; ++batch) {
+    a_.held.back().set_done(1);
+    ASSERT_TRUE(Ask(&a_).has_lease());
+  }
+  a_.held.back().set_done(1);
+  a_.steps = 1;
   ASSERT_TRUE(Pause().ok());
-  a.paused = true;
-  Ask(&a);
+  a_.paused = true;
+  Ask(&a_);
   EXPECT_THAT(Pause()->waiting_for(), ElementsAre(HasSubstr("ps 0"), HasSubstr("ps 1")));
-  beat(0), beat(1);  // They are told,
-  beat(1);           // and this one says so.
+  BeatServer(0), BeatServer(1);  // They are told,
+  BeatServer(1);                 // and this one says so.
   EXPECT_THAT(Pause()->waiting_for(), ElementsAre("ps 0 (host:1) is to hear of a worker's death"));
   EXPECT_FALSE(Pause()->at_rest());
-  beat(0);
+  BeatServer(0);
   EXPECT_TRUE(Pause()->at_rest()) << Pause()->DebugString();
+}
+
+TEST_F(PauseAfterADeathTest, AnotherCoordinatorTellsOfItToo) {
+  const v1::CoordinatorState state = members_->SaveState();
+  members_.emplace(WithServers());
+  ASSERT_TRUE(members_->Restore(state).ok());
+  const auto waits = [&] {
+    const auto pause = Pause();
+    return std::count_if(pause->waiting_for().begin(), pause->waiting_for().end(),
+                         [](const std::string& line) { return line.ends_with("is to hear of a worker's death"); });
+  };
+  EXPECT_EQ(waits(), 2);
+  heard_[0] = UINT64_MAX;  // The number of a coordinator whose clock was ahead counts for nothing.
+  BeatServer(0), BeatServer(1);
+  EXPECT_EQ(waits(), 2);
+  BeatServer(0), BeatServer(1);
+  EXPECT_EQ(waits(), 0);
 }
 
 TEST_F(TrainingPauseTest, StepsThatHaveNotGoneOnSinceAPauseNeedNoWorkerThatCountsThemAfterARestart) {
