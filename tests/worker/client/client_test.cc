@@ -234,6 +234,22 @@ TEST_F(ClientTest, TellsWhatItWaitedForWhenItGivesUp) {
   EXPECT_TRUE(client_->Health().ok());
 }
 
+TEST_F(ClientTest, TablesAreMadeAtAllServersAtOnceHoweverLateOneAnswers) {
+  Connect();
+  const uint64_t made[] = {cluster_.calls(0, "EnsureTables"), cluster_.calls(1, "EnsureTables")};
+  cluster_.SetFaults([](uint32_t, const std::string& method, uint64_t) {
+    return method == "EnsureTables" ? Fault::kHold : Fault::kNone;
+  });
+  absl::Status status = absl::UnknownError("not made yet");
+  std::thread making([&] { status = client_->EnsureTables({RowsSpec("s", kRowDim)}).status(); });
+  // A client that awaits the answer of one before it asks the other never gets there.
+  for (const uint32_t server : {0, 1}) cluster_.AwaitCalls(server, "EnsureTables", made[server] + 1);
+  cluster_.ReleaseHeld();
+  making.join();
+  EXPECT_TRUE(status.ok()) << status;
+  for (const uint32_t server : {0, 1}) EXPECT_EQ(cluster_.calls(server, "EnsureTables"), made[server] + 1);
+}
+
 TEST_F(ClientTest, TheErrorOfAPullNamesItsFirstTables) {
   Connect();
   auto more = client_->EnsureTables({RowsSpec("s", kRowDim), RowsSpec("t", kRowDim), RowsSpec("u", kRowDim)});
