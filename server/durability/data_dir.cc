@@ -15,6 +15,9 @@
 #include "common/base/version.h"
 #include "common/io/boot_id.h"
 #include "common/io/record_file.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/metrics.h"
+#include "server/optimizer/arithmetic.h"
 #include "server/wal/log_reader.h"
 #include "server/wal/segment_name.h"
 
@@ -23,6 +26,9 @@ namespace {
 
 constexpr uint32_t kFormat = 1;
 constexpr uint64_t kFirstLineage = 1;
+
+CounterMetric unlike_metric("lodestone_ps_storage_unlike_starts_total",
+                            "Starts of the ps in a folder that was written with arithmetic that gives other bits.");
 
 }  // namespace
 
@@ -101,9 +107,21 @@ absl::Status DataDir::LoadState() {
     const bool on_disk = state_.closed() || state_.synced() || state_.boot() == BootId();
     whole_ = on_disk && !config_.server().cut_damaged_log();
   }
+  CheckArithmetic();
   if (state_.folder() == 0) state_.set_folder(DrawNonce());
   state_.set_member_token(DrawNonce());
   return SaveState();
+}
+
+void DataDir::CheckArithmetic() const {
+  if (state_.arithmetic() == 0 || state_.arithmetic() == ArithmeticFingerprint()) return;
+  unlike_metric.Add(1);
+  LODESTONE_LOG(
+      WARN, "storage",
+      "{} was written by a machine that computes other bits than this one: what is replayed of its log, and new "
+      "rows, may differ in last bits from what they were; start it on a like machine with like libraries, or "
+      "compare its copies by `psctl verify --live` there={} here={}",
+      path_, state_.machine(), ArithmeticName());
 }
 
 v1::ServerData DataDir::data() const {
@@ -125,6 +143,8 @@ void DataDir::SetBegun() {
   state_.set_boot(has_log() ? BootId() : "");
   state_.set_synced(has_log() && syncs_log());
   state_.set_closed(false);
+  state_.set_arithmetic(ArithmeticFingerprint());
+  state_.set_machine(ArithmeticName());
 }
 
 absl::Status DataDir::NoteClosed() {

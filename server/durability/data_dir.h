@@ -73,7 +73,7 @@ class DataDir {
   void SetServers();
   // Its logs may hold updates of shards that another ps owns, from now on.
   void SetShared() { state_.set_followed(true); }
-  // Its logs are written from now on, in this boot of the machine.
+  // Its logs are written from now on, in this boot of the machine, with its arithmetic.
   void SetBegun();
   // The ps ends, and nothing writes to its logs any more: waits until the disk has them, and notes that in the state
   // file.
@@ -96,6 +96,8 @@ class DataDir {
 
   absl::Status Lock();
   absl::Status LoadState();
+  // Warns of a folder that was written with other arithmetic than this machine's.
+  void CheckArithmetic() const;
 
   // Constant after construction.
   const v1::Config config_;

@@ -2,6 +2,8 @@
 
 #include "common/io/boot_id.h"
 #include "common/io/record_file.h"
+#include "server/optimizer/arithmetic.h"
+#include "tests/common/telemetry/metric_text.h"
 #include "tests/server/durability/storage_fixture.h"
 
 namespace lodestone::server {
@@ -19,18 +21,29 @@ class DataDirTest : public StorageFixture {
   }
   // The same if the machine has started again since.
   static v1::Config InAnotherBoot(v1::Config config) {
-    const std::string path = absl::StrCat(config.server().data_dir(), "/ps-0/state");
-    v1::ServerState state;
-    {
-      const auto reader = RecordReader::Open(path);
-      EXPECT_TRUE(reader.ok()) << reader.status();
-      ByteView payload;
-      EXPECT_EQ((*reader)->Next(&state, &payload), RecordReader::Outcome::kRecord);
-    }
+    v1::ServerState state = StateOf(config);
     EXPECT_EQ(state.boot(), BootId());
     state.set_boot("another");
-    EXPECT_EQ(ReplaceFile(path, RecordBuilder(state, {}).Copy()), absl::OkStatus());
+    SetState(config, state);
     return config;
+  }
+
+  // What the state file says.
+  static v1::ServerState StateOf(const v1::Config& config) {
+    v1::ServerState state;
+    const auto reader = RecordReader::Open(StatePath(config));
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    ByteView payload;
+    EXPECT_EQ((*reader)->Next(&state, &payload), RecordReader::Outcome::kRecord);
+    return state;
+  }
+  static void SetState(const v1::Config& config, const v1::ServerState& state) {
+    EXPECT_EQ(ReplaceFile(StatePath(config), RecordBuilder(state, {}).Copy()), absl::OkStatus());
+  }
+
+ private:
+  static std::string StatePath(const v1::Config& config) {
+    return absl::StrCat(config.server().data_dir(), "/ps-0/state");
   }
 };
 
@@ -118,6 +131,43 @@ TEST_F(DataDirTest, AFolderWithoutALogDoesNotSayWhetherItIsWhole) {
     ps.storage->Close();
   }
   EXPECT_EQ(Whole(config_), std::nullopt);
+}
+
+// P4 of the review of arithmetic: a ps replayed its log on another processor, and nothing was said.
+TEST_F(DataDirTest, AFolderThatWasWrittenWithOtherArithmeticIsNotedUntilALifeBeginsInItAndComesBack) {
+  constexpr char kUnlike[] = "lodestone_ps_storage_unlike_starts_total";
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+  }
+  v1::ServerState state = StateOf(config_);
+  EXPECT_EQ(state.arithmetic(), ArithmeticFingerprint());
+  EXPECT_EQ(state.machine(), ArithmeticName());
+  const MetricGrowth growth;
+  EXPECT_TRUE(DataDir::Open(config_).ok());
+  EXPECT_EQ(growth.Of(kUnlike), 0);
+  state.set_arithmetic(ArithmeticFingerprint() ^ 2);
+  state.set_machine("another");
+  SetState(config_, state);
+  EXPECT_TRUE(DataDir::Open(config_).ok());
+  EXPECT_EQ(growth.Of(kUnlike), 1);
+  { const Ps ps = StartWell(config_); }
+  EXPECT_EQ(growth.Of(kUnlike), 2) << "the start before has replayed nothing";
+  EXPECT_TRUE(DataDir::Open(config_).ok());
+  EXPECT_EQ(growth.Of(kUnlike), 2) << "a life has begun, whose log is of this machine";
+}
+
+TEST_F(DataDirTest, AFolderOfAnOlderVersionDoesNotSayWithWhatArithmeticItWasWritten) {
+  { const Ps ps = StartWell(config_); }
+  v1::ServerState state = StateOf(config_);
+  state.clear_arithmetic();
+  state.clear_machine();
+  SetState(config_, state);
+  const MetricGrowth growth;
+  { const Ps ps = StartWell(config_); }
+  EXPECT_EQ(growth.Of("lodestone_ps_storage_unlike_starts_total"), 0);
+  EXPECT_EQ(StateOf(config_).arithmetic(), ArithmeticFingerprint());
 }
 
 }  // namespace
