@@ -30,6 +30,7 @@ METRICS = [
     ("server_cpu_ratio", "x server", LOWER, "CPU time of the server / the limit's server's, run by run"),
     ("extra_mb", "extra MB", LOWER, "resident memory of the server at most, beyond that before the first run"),
     ("least_share", "least share", HIGHER, "operations of the client that had the fewest / their mean"),
+    ("slowest_p99_us", "slowest p99", LOWER, "the greatest p99 us of any single client (runs of at least 100 by each)"),
     ("server_mb", "ps MB", LOWER, "resident memory of the server when the last run had ended"),
     ("memory_ratio", "x memory", LOWER, "that / the size of the blocks that were updated meanwhile"),
 ]

@@ -58,6 +58,7 @@ std::map<std::string, double> ValuesOf(const Scale& scale, Sample* run) {
   }
   if (run->clients > 1 && run->operations > 0) {
     values[kLeastShare] = run->least_operations * run->clients / run->operations;
+    if (run->slowest_p99_us > 0) values[kSlowestP99] = run->slowest_p99_us;
   }
   const size_t count = run->latencies_us.size();
   if (count > 0) values[kP50] = Percentile(&run->latencies_us, 50);
@@ -110,6 +111,7 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
                 .latencies_us = {}};
   absl::Status status;
   double started = 0;
+  bool each_has_p99 = true;
   for (const auto& peer : peers) {  // All are collected, so that the next window finds nobody busy.
     absl::StatusOr<Outcome> outcome = peer->Collect();
     if (!outcome.ok()) {
@@ -122,8 +124,13 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
     started += static_cast<double>(outcome->started);
     sample.bytes_copied += static_cast<double>(outcome->bytes_copied);
     sample.latencies_us.insert(sample.latencies_us.end(), outcome->latencies_us.begin(), outcome->latencies_us.end());
+    each_has_p99 = each_has_p99 && outcome->latencies_us.size() >= kOperationsForP99;
+    if (each_has_p99) {
+      sample.slowest_p99_us = std::max(sample.slowest_p99_us, Percentile(&outcome->latencies_us, 99));
+    }
   }
   if (!status.ok()) return status;
+  if (!each_has_p99) sample.slowest_p99_us = 0;
   // The server's copies are those of all operations, the sample's those of a part of them.
   const std::optional<double> copied_after = server.copied();
   if (copied_before.has_value() && copied_after.has_value() && started > 0) {

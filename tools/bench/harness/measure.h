@@ -47,6 +47,7 @@ struct Sample {
   double seconds = 0;
   double operations = 0;
   double least_operations = 0;  // Of the client that had the fewest.
+  double slowest_p99_us = 0;    // The greatest p99 of any single client; 0: one has too few operations for one.
   double clients = 0;
   double client_cpu_seconds = 0;  // Of all clients.
   double server_cpu_seconds = 0;

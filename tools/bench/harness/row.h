@@ -31,6 +31,7 @@ inline constexpr char kServerCopies[] = "server_copies";
 inline constexpr char kMemory[] = "extra_mb";
 inline constexpr char kMemoryRatio[] = "memory_ratio";
 inline constexpr char kLeastShare[] = "least_share";
+inline constexpr char kSlowestP99[] = "slowest_p99_us";
 inline constexpr char kServerMemory[] = "server_mb";
 
 struct Row {

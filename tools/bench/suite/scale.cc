@@ -27,6 +27,16 @@ constexpr uint64_t kClientMemoryBytes = 1 << 20;
 constexpr uint32_t kClientShards = 4;  // As in dense.
 constexpr uint32_t kAloneDepth = 8;
 
+// A window in which each client ends operations enough for a p99 of its own at 50,000 operations and 2 GB a second, but
+// for one that would be too long.
+int WindowMs(const Options& options, uint32_t clients, uint64_t bytes) {
+  constexpr double kOperations = 200, kMsMax = 2000;
+  const double ms_each = std::max(1e3 / 50e3, 1e3 / 2e9 * static_cast<double>(bytes));
+  return options.quick
+             ? options.window_ms
+             : std::max(options.window_ms, static_cast<int>(std::min(kMsMax, kOperations * clients * ms_each)));
+}
+
 absl::Status AddTables(const Options& options, uint32_t tables, const AddRow& add) {
   const uint64_t rows = std::max(kRowsPerTable, kRowsAtLeast / tables);
   const uint32_t keys = kKeys / tables * tables;
@@ -76,10 +86,11 @@ absl::Status AddClients(const Options& options, uint32_t clients, uint64_t bytes
     each.operation = static_cast<uint32_t>(operation);
     Order alone = each;
     alone.depth = kAloneDepth;
-    LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
-                                            options, kBench, name, BytesScale(bytes),
-                                            [&] { return ps->Measure(clients, each, options.window_ms); },
-                                            [&] { return ps->Measure(1, alone, options.window_ms); }));
+    const int window_ms = WindowMs(options, clients, bytes);
+    LODESTONE_ASSIGN_OR_RETURN(
+        Row row, MeasureInTurns(
+                     options, kBench, name, BytesScale(bytes), [&] { return ps->Measure(clients, each, window_ms); },
+                     [&] { return ps->Measure(1, alone, window_ms); }));
     row.values[kServerMemory] = std::vector<double>(options.runs, 1e-6 * static_cast<double>(ps->ServerBytes()));
     add(std::move(row));
   }

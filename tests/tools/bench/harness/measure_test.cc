@@ -161,6 +161,40 @@ TEST(MeasureWindow, AddsUpWhatProcessesOfTheirOwnDid) {
   EXPECT_GT(cpu_seconds, 0);
 }
 
+// Says that it did order.depth operations, each in order.request_bytes microseconds.
+class Steady final : public Load {
+ public:
+  absl::StatusOr<Outcome> Run(const Order& order) override {
+    Outcome outcome;
+    outcome.operations = order.depth;
+    outcome.latencies_us.assign(order.depth, static_cast<float>(order.request_bytes));
+    return outcome;
+  }
+};
+
+TEST(MeasureWindow, TellsTheP99OfTheSlowestClientWhereEachHasEnoughOperationsForOne) {
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (const char* name : {"fast", "slow"}) {
+    auto peer = Peer::Start(name, []() -> absl::StatusOr<std::unique_ptr<Load>> { return std::make_unique<Steady>(); });
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    peers.push_back(*std::move(peer));
+  }
+  std::vector<Order> orders(2);
+  orders[0].depth = 10'000;
+  orders[0].request_bytes = 3;
+  orders[1].depth = 100;
+  orders[1].request_bytes = 40;
+  const absl::StatusOr<Sample> sample = MeasureWindow(peers, orders, 0, 20);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  const Row row = MakeRow("x", "x", BytesScale(1), {*sample}, {});
+  EXPECT_THAT(row.Find(kP99), Pointee(ElementsAre(DoubleEq(3)))) << "the slow one's are less than 1 % of all";
+  EXPECT_THAT(row.Find(kSlowestP99), Pointee(ElementsAre(DoubleEq(40))));
+  orders[1].depth = 99;
+  const absl::StatusOr<Sample> few = MeasureWindow(peers, orders, 0, 20);
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_EQ(MakeRow("x", "x", BytesScale(1), {*few}, {}).Find(kSlowestP99), nullptr);
+}
+
 TEST(MeasureWindow, TheServersCopiesAreThoseOfTheOperationsThatCount) {
   auto peer = Peer::Start("one", MakeBurner);
   ASSERT_TRUE(peer.ok()) << peer.status();
