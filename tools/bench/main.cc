@@ -42,7 +42,9 @@ const std::vector<Suite>& Suites() {
        RunEmbedding},
       {"keys", "4096 keys of 1 M rows, 1 to 64 wide, in lists that repeat, beside lists that do not", RunKeys},
       {"scale", "the same keys of 30 and of 1000 tables beside one; 16 and 200 clients beside one", RunScale},
-      {"broadcast", "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same",
+      {"broadcast",
+       "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same; pushes with 8 beside "
+       "none",
        RunBroadcast},
       {"durability", "pushes at each durability, in turns; appends to a file of the same disk beside them",
        RunDurability},

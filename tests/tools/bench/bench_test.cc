@@ -137,9 +137,9 @@ TEST(Bench, MeasuresAllThatHasToDoWithPushesAndPullsAgainstARealPs) {
         "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",
         "dense/push-pull/1MiB/depth8/clients1", "push-pull/64KiB/depth8", "same-machine/pull/1MiB/depth8",
         "same-machine/shared-memory/push/64KiB/depth1", "embedding/pull-then-push/100Krows/dim16/depth4",
-        "keys/push/100Krows/dim16/depth4", "broadcast/4MiB/subscribers2", "durability/disk/push/64KiB/depth1",
-        "durability/memory/push/1MiB/depth8", "durability/process/push/64KiB/depth8",
-        "durability/machine/push/4096rows/depth1"}) {
+        "keys/push/100Krows/dim16/depth4", "broadcast/4MiB/subscribers2", "broadcast/push/64KiB/depth8/subscribers2",
+        "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
+        "durability/process/push/64KiB/depth8", "durability/machine/push/4096rows/depth1"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
   EXPECT_EQ(report.machine.count("CPU"), 1);

@@ -9,11 +9,22 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
+#include "tools/bench/harness/outstanding.h"
 #include "tools/bench/harness/progress_meter.h"
 #include "worker/client/client.h"
 
 namespace lodestone::bench {
 namespace {
+
+v1::TableSpec SpecOf(uint64_t bytes) {
+  v1::TableSpec spec;
+  spec.set_name("broadcast");
+  spec.mutable_dense()->add_dims(bytes / sizeof(float));
+  spec.mutable_optimizer()->mutable_sgd();
+  spec.mutable_broadcast()->set_every_ms(0);
+  spec.mutable_broadcast()->set_every_pushes(1);
+  return spec;
+}
 
 class ClientSubscriber final : public Load {
  public:
@@ -23,14 +34,8 @@ class ClientSubscriber final : public Load {
 
   absl::Status Start(const v1::Config& config) {
     InitLog(config.log(), "bench", "");
-    v1::TableSpec spec;
-    spec.set_name("broadcast");
-    spec.mutable_dense()->add_dims(values_.size());
-    spec.mutable_optimizer()->mutable_sgd();
-    spec.mutable_broadcast()->set_every_ms(0);
-    spec.mutable_broadcast()->set_every_pushes(1);
     LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(config));
-    LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({spec}));
+    LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({SpecOf(values_.size() * sizeof(float))}));
     {
       MutexLock lock(&mu_);
       shards_ = client_->shard_map()->shards();
@@ -84,11 +89,47 @@ class ClientSubscriber final : public Load {
   std::unique_ptr<worker::Client> client_;          // Ends before what its callbacks use.
 };
 
+class PlainPusher final : public Load {
+ public:
+  explicit PlainPusher(uint64_t bytes) : gradient_(bytes / sizeof(float), 1e-3f) {}
+  ~PlainPusher() override { client_.reset(); }
+
+  absl::Status Start(const v1::Config& config) {
+    InitLog(config.log(), "bench", "");
+    LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(config));
+    LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({SpecOf(gradient_.size() * sizeof(float))}));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Outcome> Run(const Order& order) override {
+    return RunOutstanding(order, 1, [this](uint64_t, uint32_t, Done done) {
+      const worker::DenseGradient gradient{&tables_[0], gradient_.data(), /*borrowed=*/true};
+      const absl::Status status = client_->Push(
+          ++clock_, {&gradient, 1}, {}, {}, [done](const worker::Client::PushResult& result) { done(result.status); });
+      if (!status.ok()) done(status);  // It was not even sent.
+    });
+  }
+
+ private:
+  const std::vector<float> gradient_;
+  std::vector<worker::TableHandle> tables_;
+  Clock clock_ = 0;
+  std::unique_ptr<worker::Client> client_;  // Ends before the tables and the gradient.
+};
+
 }  // namespace
 
 Peer::MakeLoad BroadcastLoad(const v1::Config& config, uint64_t bytes, bool pusher) {
   return [config, bytes, pusher]() -> absl::StatusOr<std::unique_ptr<Load>> {
     auto load = std::make_unique<ClientSubscriber>(bytes, pusher);
+    LODESTONE_RETURN_IF_ERROR(load->Start(config));
+    return std::unique_ptr<Load>(std::move(load));
+  };
+}
+
+Peer::MakeLoad PlainPushLoad(const v1::Config& config, uint64_t bytes) {
+  return [config, bytes]() -> absl::StatusOr<std::unique_ptr<Load>> {
+    auto load = std::make_unique<PlainPusher>(bytes);
     LODESTONE_RETURN_IF_ERROR(load->Start(config));
     return std::unique_ptr<Load>(std::move(load));
   };
