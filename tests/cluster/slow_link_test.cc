@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "common/base/time_source.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/ps_cluster.h"
+#include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/local/child_process.h"
 #include "tools/psctl/local/run_summary.h"
 
@@ -35,11 +37,18 @@ std::string ProgramOf(const std::string& name) {
   return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/", name);
 }
 
-class SlowLinkTest : public testing::Test {
+// The order of steps that workers keep to, with the test's name for it.
+struct Order {
+  const char* name;
+  const char* consistency;                 // In YAML.
+  std::optional<uint32_t> staleness = {};  // The bound of it, if there is one.
+};
+
+class SlowLinkTest : public testing::TestWithParam<Order> {
  protected:
   void SetUp() override {
     std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
-    folder_ = absl::StrCat(getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = absl::StrCat(getenv("TEST_TMPDIR"), "/", GetParam().name);
     std::filesystem::create_directories(folder_);
     std::ofstream data(absl::StrCat(folder_, "/samples.csv"));
     for (uint64_t i = 0; i < kSamples; ++i) {
@@ -63,7 +72,8 @@ class SlowLinkTest : public testing::Test {
         << "coordinator: {address: '" << cluster_->config().coordinator().address() << "'}\n"
         << "model: {type: mlp, hidden: [" << kHidden << ", " << kMoreHidden << "]}\n"
         << "data: {format: csv, train: " << folder_ << "/samples.csv, csv: {label: -1}}\n"
-        << "train: {epochs: 1, batch_size: " << kBatch << ", sharing: ranges, range_batches: 1}\n";
+        << "train: {epochs: 1, batch_size: " << kBatch << ", sharing: ranges, range_batches: 1,\n"
+        << "        consistency: " << GetParam().consistency << "}\n";
   }
 
   std::string SummaryOf(int worker) const { return absl::StrCat(folder_, "/summary-", worker, ".json"); }
@@ -87,6 +97,18 @@ class SlowLinkTest : public testing::Test {
     });
     return !workers_.empty();
   }
+  // What workers have reported of the clocks that travelled beside the gradients.
+  void ExpectWithinTheBound(const v1::StatusResponse& status) {
+    if (!GetParam().staleness.has_value()) return;
+    EXPECT_EQ(status.cluster().workers_size(), started_);
+    for (const v1::MemberStatus& worker : status.cluster().workers()) {
+      const v1::ConsistencyProgress& observed = worker.progress().consistency();
+      std::printf("worker %u: %u clocks behind at most, waited %.1f s for clocks\n", worker.index(),
+                  observed.behind_max(), observed.waited_seconds());
+      EXPECT_TRUE(observed.has_behind_max()) << "worker " << worker.index();
+      EXPECT_LE(observed.behind_max(), *GetParam().staleness) << "worker " << worker.index();
+    }
+  }
 
   std::string folder_;
   std::unique_ptr<chaos::PsCluster> cluster_;
@@ -94,23 +116,29 @@ class SlowLinkTest : public testing::Test {
   std::vector<std::unique_ptr<psctl::Child>> workers_;  // That run.
 };
 
-TEST_F(SlowLinkTest, ControlStaysOnTimeAndWorkersGetTheirShares) {
+TEST_P(SlowLinkTest, ControlStaysOnTimeAndWorkersGetTheirShares) {
   cluster_->SetLinks({.bytes_per_second = kLinkBytesPerSecond});
   for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(StartWorker());
+  const std::string& through_the_link = cluster_->config().coordinator().address();
+  ASSERT_EQ(through_the_link, cluster_->ProxyOf(0)->address());
   const SteadyTime time;
   const int64_t began_ms = time.NowMs();
   std::vector<int64_t> answered_ms;
   double silent_seconds_max = 0;
+  uint64_t answer_bytes = 0;
+  v1::StatusResponse last;
   while (WorkersRun()) {
     const int64_t asked_ms = time.NowMs();
-    const absl::StatusOr<v1::StatusResponse> status = cluster_->StatusOf(0, kStatusTimeoutMs);
+    absl::StatusOr<v1::StatusResponse> status = psctl::FetchStatus(through_the_link, kStatusTimeoutMs);
     ASSERT_TRUE(status.ok()) << status.status();
     answered_ms.push_back(time.NowMs() - asked_ms);
+    answer_bytes += status->ByteSizeLong();
     for (const v1::MemberStatus& worker : status->cluster().workers()) {
       EXPECT_TRUE(worker.alive() || worker.left()) << "worker " << worker.index() << " has lost its lease";
       if (worker.alive()) silent_seconds_max = std::max(silent_seconds_max, worker.last_contact_seconds());
     }
     EXPECT_EQ(status->cluster().ranges().leased_again(), 0u) << "a lease of a range has ended";
+    last = *std::move(status);
   }
   ASSERT_FALSE(answered_ms.empty());
   std::sort(answered_ms.begin(), answered_ms.end());
@@ -119,12 +147,15 @@ TEST_F(SlowLinkTest, ControlStaysOnTimeAndWorkersGetTheirShares) {
   std::printf(
       "%zu questions answered in %lld ms at the median, %lld at most; workers silent for %.1f s at most; "
       "%.1f s, pushed at %.2f of the link's rate, "
-      "sent at %.2f\n",
+      "sent at %.2f, of which the answers have %.2f\n",
       answered_ms.size(), static_cast<long long>(answered_ms[answered_ms.size() / 2]),
       static_cast<long long>(answered_ms.back()), silent_seconds_max, seconds,
       static_cast<double>(traffic.request_bytes) / seconds / kLinkBytesPerSecond,
-      static_cast<double>(traffic.reply_bytes) / seconds / kLinkBytesPerSecond);
+      static_cast<double>(traffic.reply_bytes) / seconds / kLinkBytesPerSecond,
+      static_cast<double>(answer_bytes) / seconds / kLinkBytesPerSecond);
   EXPECT_GT(traffic.request_bytes, kSamples / kBatch * kModelBytes) << "the bulk did not travel by the link";
+  EXPECT_GE(traffic.connections, answered_ms.size()) << "the questions did not travel by the link";
+  ExpectWithinTheBound(last);
   uint64_t samples = 0;
   for (int worker = 0; worker < started_; ++worker) {
     const absl::StatusOr<psctl::RunSummary> summary = psctl::ReadSummary(SummaryOf(worker));
@@ -135,6 +166,11 @@ TEST_F(SlowLinkTest, ControlStaysOnTimeAndWorkersGetTheirShares) {
   }
   EXPECT_EQ(samples, kSamples);
 }
+
+INSTANTIATE_TEST_SUITE_P(Orders, SlowLinkTest,
+                         testing::Values(Order{"Async", "{async: {}}"},
+                                         Order{"Bounded", "{bounded: {staleness: 2}}", 2}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lodestone
