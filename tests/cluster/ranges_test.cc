@@ -3,6 +3,7 @@
 // LODESTONE_RANGE_KILLS: how many kills, instead of a few.
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +13,8 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,16 +53,20 @@ class RangesRun : public testing::Test {
     if (HasFailure()) std::cout << std::ifstream(absl::StrCat(folder_, "/workers.log")).rdbuf();
   }
 
-  // With `spilled`, workers hold a part of the samples on the disk, and go by windows.
-  void StartServers(uint32_t epochs, bool spilled = false, int lease_ms = 2000) {
+  // With `spilled`, workers hold a part of the samples on the disk, and go by windows. `lease_ms`: of all processes;
+  // nullopt: the defaults.
+  void StartServers(uint32_t epochs, bool spilled = false, std::optional<int> lease_ms = 2000) {
     epochs_ = epochs;
     chaos::PsCluster::Options options;
     options.ps_binary = ProgramOf("server/ps");
     options.folder = folder_;
     options.data_dir = absl::StrCat(folder_, "/data");
     options.servers = 2;
-    options.sets = {"cluster.workers=1", absl::StrCat("coordinator.lease_ms=", lease_ms),
-                    absl::StrCat("coordinator.worker_lease_ms=", lease_ms)};
+    options.sets = {"cluster.workers=1"};
+    if (lease_ms.has_value()) {
+      options.sets.push_back(absl::StrCat("coordinator.lease_ms=", *lease_ms));
+      options.sets.push_back(absl::StrCat("coordinator.worker_lease_ms=", *lease_ms));
+    }
     auto cluster = chaos::PsCluster::Create(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
@@ -80,7 +87,14 @@ class RangesRun : public testing::Test {
   // Reads what the processes say. The exit codes of those workers that have ended are noted.
   void Pump() {
     cluster_->Pump(10);
-    for (const chaos::CountingWorkers::End& end : training_->Pump()) ended_.push_back(end.exit_code);
+    for (const chaos::CountingWorkers::End& end : training_->Pump()) {
+      ended_.push_back(end.exit_code);
+      killed_ += end.signal == SIGKILL;
+    }
+  }
+  bool IsRunning(pid_t worker) const {
+    return std::any_of(workers().begin(), workers().end(),
+                       [worker](const std::unique_ptr<psctl::Child>& each) { return each->pid() == worker; });
   }
   const std::vector<std::unique_ptr<psctl::Child>>& workers() const { return training_->running(); }
   v1::RangeState State() { return training_->State(); }
@@ -119,6 +133,7 @@ class RangesRun : public testing::Test {
   std::unique_ptr<chaos::PsCluster> cluster_;
   std::unique_ptr<chaos::CountingWorkers> training_;
   std::vector<int> ended_;  // Exit codes.
+  int killed_ = 0;          // Workers that SIGKILL ended.
 };
 
 TEST_F(RangesRun, OneEpochWithAWorkerThatIsKilledAndOneThatComesLater) {
@@ -201,6 +216,32 @@ TEST_F(StoppedWorkerRun, WhenItGoesOnItHasItsRanges) {
   ExpectEachTrainedOnce();
 }
 
+// At the default lease. The stopped one goes on while the other one trains what it had, finds that it is no longer part
+// of the cluster, and ends with an error: its operator, or psctl, starts another one.
+TEST_F(RangesRun, AWorkerThatIsStoppedBeyondItsLeaseLosesItsRangesToAnother) {
+  constexpr uint32_t kEpochs = 8;
+  StartServers(kEpochs, /*spilled=*/false, /*lease_ms=*/std::nullopt);
+  ASSERT_EQ(cluster_->config().coordinator().worker_lease_ms(), 3000u) << "the default";
+  StartWorker();
+  while (Done(State()) == 0) Pump();
+  psctl::Child* const stopped = workers().front().get();
+  stopped->Signal(SIGSTOP);
+  const int64_t stopped_ms = SteadyTime().NowMs();
+  ASSERT_GT(State().open_size(), 0);
+  StartWorker();
+  while (State().leased_again() == 0) Pump();
+  std::printf("from the stop of the worker until another had one of its ranges: %lld ms\n",
+              static_cast<long long>(SteadyTime().NowMs() - stopped_ms));
+  stopped->Signal(SIGCONT);
+  while (!workers().empty()) Pump();
+  EXPECT_TRUE(State().over());
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(1, 0));
+  std::stringstream log;
+  log << std::ifstream(absl::StrCat(folder_, "/workers.log")).rdbuf();
+  EXPECT_THAT(log.str(), testing::ContainsRegex("worker 1: .* no longer part of the cluster: the lease is lost"));
+  EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(kEpochs, kSamples)));
+}
+
 TEST_F(RangesRun, SamplesOnTheDiskWithAWorkerThatIsKilled) {
   StartServers(/*epochs=*/6, /*spilled=*/true);
   StartWorker();
@@ -217,11 +258,12 @@ TEST_F(RangesRun, EverySampleIsTrainedOnceInEachEpochWhileWorkersAndServersAreKi
   const char* more = getenv("LODESTONE_RANGE_KILLS");
   int kills = 0;
   if (more == nullptr || !absl::SimpleAtoi(more, &kills)) kills = 10;
-  StartServers(/*epochs=*/static_cast<uint32_t>(6 + 3 * kills));
+  // One and a half of them go by before a signal, on average, and some signals are no kills.
+  StartServers(/*epochs=*/static_cast<uint32_t>(6 + 4 * kills));
   uint64_t drawn = 0;
   const auto draw = [&](uint64_t n) { return RandomBits(kSeed, drawn++) % n; };
-  int killed_workers = 0, killed_servers = 0;
-  for (int kill = 0; kill < kills; ++kill) {
+  int killed_servers = 0, asked_to_leave = 0;
+  while (killed_ + killed_servers < kills && !State().over()) {
     const size_t wanted = 1 + draw(6);
     while (workers().size() < wanted) StartWorker();
     const uint64_t before = Done(State()), next = before + draw(3 * kSamples / kBatch);
@@ -238,11 +280,19 @@ TEST_F(RangesRun, EverySampleIsTrainedOnceInEachEpochWhileWorkersAndServersAreKi
       ++killed_servers;
     } else if (!workers().empty()) {
       const std::unique_ptr<psctl::Child>& worker = workers()[draw(workers().size())];
-      worker->Signal(draw(4) == 0 ? SIGTERM : SIGKILL);
-      ++killed_workers;
+      if (draw(4) == 0) {
+        worker->Signal(SIGTERM);
+        ++asked_to_leave;
+        continue;
+      }
+      const pid_t pid = worker->pid();
+      worker->Signal(SIGKILL);
+      while (IsRunning(pid)) Pump();  // Until it is counted, unless it had just ended.
     }
   }
-  std::printf("killed %d workers and %d servers\n", killed_workers, killed_servers);
+  std::printf("killed %d workers and %d servers; %d workers were asked to leave\n", killed_, killed_servers,
+              asked_to_leave);
+  EXPECT_EQ(killed_ + killed_servers, kills) << "the run was over before";
   while (!State().over()) {
     if (workers().empty()) StartWorker();
     Pump();
