@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "tests/cluster/pushing_fixture.h"
+#include "tools/psctl/client/admin_client.h"
 
 namespace lodestone {
 
@@ -56,12 +59,15 @@ class MovesFixture : public PushingFixture {
     v1::MoveResponse response;
     return Ask(&v1::Admin::Stub::Move, request, &response);
   }
-  grpc::Status Move(const std::vector<uint32_t>& shards, uint32_t server) {
+  // `planned`: gets how many of them are to move for it.
+  grpc::Status Move(const std::vector<uint32_t>& shards, uint32_t server, uint32_t* planned = nullptr) {
     v1::MoveRequest request;
     request.mutable_shards()->Add(shards.begin(), shards.end());
     request.set_server(server);
     v1::MoveResponse response;
-    return Ask(&v1::Admin::Stub::Move, request, &response);
+    const grpc::Status status = Ask(&v1::Admin::Stub::Move, request, &response);
+    if (planned != nullptr) *planned = response.planned();
+    return status;
   }
   // Of ps 0's coordinator: what it knows of a ps.
   v1::MemberStatus MemberOf(uint32_t server) {
@@ -72,46 +78,85 @@ class MovesFixture : public PushingFixture {
     return {};
   }
   uint32_t OwnedBy(uint32_t server) { return static_cast<uint32_t>(StatusOf(server).server().shards_owned()); }
+  // The owner of each shard, as the coordinator knows it; nullopt while it does not answer.
+  std::optional<std::vector<uint32_t>> Owners() {
+    if (!cluster_->Listens(0)) return std::nullopt;
+    const auto owners = psctl::FetchOwners(absl::StrCat("127.0.0.1:", cluster_->PortOf(0)), /*timeout_ms=*/1000);
+    if (!owners.ok() || owners->size() != kShards) return std::nullopt;
+    return *owners;
+  }
   // Also of ps 0, when it has come back.
   bool NothingIsToMove() {
     const v1::StatusResponse status = StatusOf(0);
     return status.has_cluster() && status.cluster().route_epoch() > 0 && status.cluster().moves().empty();
   }
-  // Tells random shards to move among so many ps, LODESTONE_MOVES or 40 of them, and kills one of the ps every now and
-  // then, until nothing is left to move. REQUIRES: worker.retry_timeout_ms is long enough for that.
+  // Tells random shards to move among so many ps, and kills one of the ps every now and then, until LODESTONE_MOVES or
+  // 40 moves were seen, and LODESTONE_MOVE_KILLS kills if that says how many, and nothing is left to move. REQUIRES:
+  // worker.retry_timeout_ms is long enough for that.
   void MoveAndKill(uint32_t servers, uint64_t seed) {
-    const char* const wanted = getenv("LODESTONE_MOVES");
-    const int moves = wanted != nullptr ? atoi(wanted) : 40;
-    std::printf("seed %llu, %d moves\n", static_cast<unsigned long long>(seed), moves);
+    const uint64_t wanted = NumberOf("LODESTONE_MOVES", 40), wanted_kills = NumberOf("LODESTONE_MOVE_KILLS", 0);
+    std::printf("seed %llu, %llu moves\n", static_cast<unsigned long long>(seed),
+                static_cast<unsigned long long>(wanted));
     std::mt19937_64 random(seed);
     const auto draw = [&random](uint32_t below) {
       return std::uniform_int_distribution<uint32_t>(0, below - 1)(random);
     };
-    int kills = 0, planned = 0;
-    while (planned < moves) {
+    uint64_t moves = 0, kills = 0, planned = 0;
+    ASSERT_TRUE(Await([this] { return (void)MovesSeen(), !owners_.empty(); }));
+    while (moves < wanted || kills < wanted_kills) {
       const uint32_t to = draw(servers);
       std::vector<uint32_t> shards;
       for (uint32_t i = 1 + draw(4); i > 0; --i) shards.push_back(draw(kShards));
-      if (!Move(shards, to).ok()) {  // The coordinator, or the target, is not back yet.
+      uint32_t more = 0;
+      if (!Move(shards, to, &more).ok()) {  // The coordinator, or the target, is not back yet.
         cluster_->Pump(5);
         continue;
       }
-      planned += static_cast<int>(shards.size());
+      for (const uint32_t shard : shards) told_[shard] = to;
+      planned += more;
       for (uint32_t i = draw(40); i > 0; --i) cluster_->Pump(5);
-      if (draw(2) == 0) {
+      moves += MovesSeen();
+      if (draw(2) == 0 || kills * wanted < wanted_kills * moves) {
         const uint32_t victim = draw(servers);
         cluster_->Kill(victim);
         ++kills;
         ASSERT_TRUE(cluster_->Start(victim).ok());
         ASSERT_TRUE(Await([&] { return cluster_->Serves(victim); })) << "ps " << victim;
+        moves += MovesSeen(victim);
       }
       if (draw(4) == 0) {
-        ASSERT_TRUE(AwaitPushes(1)) << "stuck after " << planned << " moves";
+        ASSERT_TRUE(AwaitPushes(1)) << "stuck after " << moves << " moves";
       }
     }
     ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << StatusOf(0).cluster().DebugString();
-    std::printf("%d shards were told to move, %d kills\n", planned, kills);
+    moves += MovesSeen();
+    std::printf("%llu moves of shards to another ps were seen, %llu had been planned; %llu kills\n",
+                static_cast<unsigned long long>(moves), static_cast<unsigned long long>(planned),
+                static_cast<unsigned long long>(kills));
   }
+
+ private:
+  static uint64_t NumberOf(const char* variable, uint64_t otherwise) {
+    const char* const text = getenv(variable);
+    return text != nullptr ? strtoull(text, nullptr, 10) : otherwise;
+  }
+  // Shards that have come to where they were told to go, from another ps, since the last call. `killed` died since:
+  // what was its own may be its followers' for that reason, and does not count.
+  uint64_t MovesSeen(std::optional<uint32_t> killed = std::nullopt) {
+    const std::optional<std::vector<uint32_t>> owners = Owners();
+    if (!owners.has_value()) return 0;
+    uint64_t moves = 0;
+    for (uint32_t shard = 0; shard < kShards && !owners_.empty(); ++shard) {
+      const auto told = told_.find(shard);
+      moves += (*owners)[shard] != owners_[shard] && told != told_.end() && (*owners)[shard] == told->second &&
+               owners_[shard] != killed;
+    }
+    owners_ = *owners;
+    return moves;
+  }
+
+  std::vector<uint32_t> owners_;       // When they were asked for last.
+  std::map<uint32_t, uint32_t> told_;  // By shard, the ps that it was told to move to last.
 };
 
 }  // namespace lodestone

@@ -1,12 +1,17 @@
 // Moves of shards between real ps while a client pushes: every acknowledged push is there exactly once, also if a ps is
 // killed during a move.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/moves_fixture.h"
 
@@ -243,7 +248,99 @@ TEST_F(MovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsItsPartByItse
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
-// LODESTONE_MOVES=1000 for as many.
+// A client that pushes rows of one shard as fast as it can.
+class HotShardTest : public MovesFixture {
+ protected:
+  static constexpr ShardId kHot = 5;
+  static constexpr size_t kHotKeys = 16;
+  static constexpr size_t kOutstanding = 512;
+  static constexpr uint64_t kSumMax = 1 << 24;  // Of a row: floats are exact so far.
+
+  void TearDown() override { EndPushing(); }
+
+  void StartPushing() {
+    ASSERT_NO_FATAL_FAILURE(Connect({RowOnes()}));
+    client_->SetPushesInFlightMax(kOutstanding);
+    for (Key key = 0; keys_.size() < kHotKeys; ++key) {
+      if (ShardOfKey(key, kShards) == kHot) keys_.push_back(key);
+    }
+    pusher_ = std::thread([this] {
+      for (Clock clock = 1; !done_ && pushed_ < kHotKeys * kSumMax; ++clock) {
+        const float one = 1;
+        const worker::RowGradients row{&tables_[0], {&keys_[pushed_ % kHotKeys], 1}, &one};
+        const absl::Status sent = client_->Push(clock, {}, {&row, 1}, {}, [this](const worker::PushResult& result) {
+          EXPECT_TRUE(result.status.ok()) << result.status;
+          ++acknowledged_;
+        });
+        EXPECT_TRUE(sent.ok()) << sent;
+        if (!sent.ok()) break;
+        ++pushed_;
+      }
+      const absl::Status flushed = client_->Flush();
+      EXPECT_TRUE(flushed.ok()) << flushed;
+      ended_ = true;
+    });
+  }
+  void EndPushing() {
+    done_ = true;
+    if (!pusher_.joinable()) return;
+    EXPECT_TRUE(Await([this] { return ended_.load(); }));
+    pusher_.join();
+  }
+  bool AwaitAcknowledged(uint64_t more) {
+    const uint64_t until = acknowledged_ + more;
+    return Await([&] { return acknowledged_ >= until; });
+  }
+  void ExpectExact() {
+    ASSERT_NO_FATAL_FAILURE(EndPushing());
+    EXPECT_EQ(acknowledged_, pushed_);
+    std::vector<float> sums(kHotKeys);
+    Run([&] {
+      const absl::Status pulled = client_->PullNow({}, {{&tables_[0], keys_, sums.data()}}).status();
+      EXPECT_TRUE(pulled.ok()) << pulled;
+    });
+    for (size_t i = 0; i < kHotKeys; ++i) {
+      EXPECT_EQ(sums[i], static_cast<float>(pushed_ / kHotKeys + (i < pushed_ % kHotKeys))) << "row " << i;
+    }
+  }
+
+  std::vector<Key> keys_;  // Of the shard.
+  std::atomic<bool> done_{false}, ended_{false};
+  std::atomic<uint64_t> pushed_{0}, acknowledged_{0};
+  std::thread pusher_;
+};
+
+TEST_F(HotShardTest, MovesTenTimesWhileOneClientPushesIntoItAllItCan) {
+  constexpr int kMoves = 10;
+  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000"}, false, /*replicas=*/1));
+  ASSERT_NO_FATAL_FAILURE(StartPushing());
+  ASSERT_TRUE(AwaitAcknowledged(10'000));
+  const SteadyTime time;
+  const uint64_t before = acknowledged_;
+  const int64_t began_ms = time.NowMs();
+  int64_t longest_ms = 0;
+  for (int moves = 0; moves < kMoves; ++moves) {
+    const auto owners = Owners();
+    ASSERT_TRUE(owners.has_value());
+    const uint32_t to = 1 - (*owners)[kHot];
+    const int64_t asked_ms = time.NowMs();
+    const grpc::Status told = Move({kHot}, to);
+    ASSERT_TRUE(told.ok()) << told.error_message();
+    ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << "move " << moves;
+    longest_ms = std::max(longest_ms, time.NowMs() - asked_ms);
+    const auto after = Owners();
+    ASSERT_TRUE(after.has_value());
+    EXPECT_EQ((*after)[kHot], to);
+    ASSERT_TRUE(AwaitAcknowledged(10'000)) << "after move " << moves;
+  }
+  const double seconds = static_cast<double>(time.NowMs() - began_ms) / 1000;
+  std::printf("%d moves in %.1f s, the longest took %lld ms; %.0f acknowledged pushes a second\n", kMoves, seconds,
+              static_cast<long long>(longest_ms), static_cast<double>(acknowledged_ - before) / seconds);
+  ASSERT_NO_FATAL_FAILURE(ExpectExact());
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+// LODESTONE_MOVES=1000 for as many, LODESTONE_MOVE_KILLS=1000 for as many kills of ps.
 TEST_F(MovesTest, SourceTargetOrCoordinatorMayDieAtAnyMomentOfAMove) {
   ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/3, {"worker.retry_timeout_ms=120000"}));
   ASSERT_NO_FATAL_FAILURE(MoveAndKill(/*servers=*/3, /*seed=*/20261123));

@@ -96,7 +96,7 @@ TEST_F(ReplicatedMovesTest, WithRebalanceAutoAServerThatMayOwnShardsAgainGetsIts
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
-// LODESTONE_MOVES=1000 for as many.
+// LODESTONE_MOVES=1000 for as many, LODESTONE_MOVE_KILLS=1000 for as many kills of ps.
 TEST_F(ReplicatedMovesTest, AnyPsMayDieAtAnyMomentOfAMoveAndNothingIsLost) {
   ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/4));
   ASSERT_NO_FATAL_FAILURE(MoveAndKill(/*servers=*/4, /*seed=*/20261127));
