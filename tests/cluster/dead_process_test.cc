@@ -1,5 +1,6 @@
 // Real ps whose processes die while their machine lives, at the default lease: others serve their shards without
-// waiting for it. What is promised is 1 s; what is checked here leaves time for busy machines, and is printed.
+// waiting for it. What is promised is 1 s, which the quickest of a few has to keep: so a busy machine is no failure.
+// Each is printed.
 #include <signal.h>
 
 #include <algorithm>
@@ -15,6 +16,10 @@
 
 namespace lodestone {
 namespace {
+
+#ifndef LODESTONE_SANITIZER
+constexpr int64_t kPromisedMs = 1000;
+#endif
 
 // Three ps, and one client that pushes to all shards, one push after the other.
 class DeadProcessTest : public ReplicasFixture {
@@ -95,6 +100,9 @@ TEST_F(DeadProcessTest, ItsFollowersServeItsShardsWithoutWaitingForTheLease) {
     ASSERT_TRUE(Await([&] { return cluster_->Listens(server) && AllInSync(); }));
   }
   EXPECT_LT(*std::max_element(taken_ms.begin(), taken_ms.end()), lease_ms_ / 2);
+#ifndef LODESTONE_SANITIZER
+  EXPECT_LT(*std::min_element(taken_ms.begin(), taken_ms.end()), kPromisedMs);
+#endif
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 

@@ -279,10 +279,12 @@ TEST_F(EtcdTest, ByTlsACoordinatorIsElectedFoundAndReplacedToo) {
 
 TEST_F(EtcdTest, WhenTheProcessThatServesTheCoordinatorDiesNobodyWaitsForItsLease) {
   constexpr int64_t kDeadLeaseMs = 60'000;  // Of the coordinator's place, and of the members.
+  constexpr int kDeaths = 3;
   Start(1, 3, {"cluster.replicas=2", absl::StrCat("coordinator.lease_ms=", kDeadLeaseMs)});
   ASSERT_FALSE(HasFatalFailure());
   const SteadyTime time;
-  for (int deaths = 0; deaths < 2; ++deaths) {
+  int64_t least_elected_ms = kDeadLeaseMs, least_served_ms = kDeadLeaseMs;
+  for (int deaths = 0; deaths < kDeaths; ++deaths) {
     const std::optional<uint32_t> elected = Elected();
     ASSERT_TRUE(elected.has_value());
     const int64_t from_ms = time.NowMs();
@@ -296,9 +298,16 @@ TEST_F(EtcdTest, WhenTheProcessThatServesTheCoordinatorDiesNobodyWaitsForItsLeas
         "are served after %lld ms\n",
         static_cast<long long>(elected_ms), static_cast<long long>(served_ms));
     EXPECT_LT(served_ms, kDeadLeaseMs / 2);
+    least_elected_ms = std::min(least_elected_ms, elected_ms);
+    least_served_ms = std::min(least_served_ms, served_ms);
     ASSERT_TRUE(cluster_->Start(*elected).ok());
     EXPECT_TRUE(WaitFor([&] { return InSync() == cluster_->config().cluster().shards(); }));
   }
+#ifndef LODESTONE_SANITIZER
+  // Of the quickest, so that a busy machine is no failure: 0.3 s and 0.7 s are usual.
+  EXPECT_LT(least_elected_ms, 1000);
+  EXPECT_LT(least_served_ms, 2000);
+#endif
   EndAndCheckSums();
 }
 

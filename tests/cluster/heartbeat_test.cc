@@ -31,13 +31,33 @@ namespace {
 
 constexpr int kClients = 4;
 constexpr std::chrono::milliseconds kPace{5};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// What fails the test: of the slowest heartbeat a lease's time, and of the one in the middle of the run what is
+// promised of 99 in 100. A machine that stands still now and then is no failure, a heartbeat that waits for the work
+// is.
+constexpr double kWorstMs = 10'000;
+#ifdef LODESTONE_SANITIZER
 constexpr uint64_t kLargeElements = 1 << 24;
+constexpr double kMiddleMs = kWorstMs;
 #else
 constexpr uint64_t kLargeElements = 1 << 28;  // 1 GiB.
+constexpr double kMiddleMs = 100;
 #endif
-// What fails the test: a lease's time. What is usual is printed.
-constexpr double kWorstMs = 10'000;
+
+double MsSince(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+}
+
+// The median of sorted times, each of which counts for as long as it takes: so one that waits for all of the work
+// weighs more than all quick ones before it.
+double InTheMiddle(const std::vector<double>& times_ms) {
+  const auto weight = [](double time_ms) { return time_ms + static_cast<double>(kPace.count()); };
+  double left_ms = 0;
+  for (const double time_ms : times_ms) left_ms += weight(time_ms) / 2;
+  for (const double time_ms : times_ms) {
+    if ((left_ms -= weight(time_ms)) <= 0) return time_ms;
+  }
+  return 0;
+}
 
 class HeartbeatTest : public testing::Test {
  protected:
@@ -95,12 +115,16 @@ class HeartbeatTest : public testing::Test {
     }
     stop = true;
     for (std::thread& thread : threads) thread.join();
+    ExpectOnTime(absl::StrCat("heartbeats while ", name), std::move(times_ms));
+  }
+  static void ExpectOnTime(const std::string& name, std::vector<double> times_ms) {
     ASSERT_FALSE(times_ms.empty());
     std::sort(times_ms.begin(), times_ms.end());
     const auto quantile = [&](double part) { return times_ms[static_cast<size_t>(part * (times_ms.size() - 1))]; };
-    std::cout << absl::StreamFormat("heartbeats while %s: %d, p50 %.1f ms, p99 %.1f ms, max %.1f ms\n", name,
-                                    times_ms.size(), quantile(0.5), quantile(0.99), times_ms.back());
-    EXPECT_LT(times_ms.back(), kWorstMs);
+    std::cout << absl::StreamFormat("%s: %d, p50 %.1f ms, p99 %.1f ms, max %.1f ms\n", name, times_ms.size(),
+                                    quantile(0.5), quantile(0.99), times_ms.back());
+    EXPECT_LT(InTheMiddle(times_ms), kMiddleMs) << name;
+    EXPECT_LT(times_ms.back(), kWorstMs) << name;
   }
 
  private:
@@ -115,7 +139,7 @@ class HeartbeatTest : public testing::Test {
     const grpc::Status status = stub_->Heartbeat(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     ps_->ReadOutput([](absl::string_view) {});
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+    return MsSince(began);
   }
 
   const ReservedPort port_;
@@ -133,11 +157,14 @@ v1::TableSpec DenseTable(const std::string& name, uint64_t elements) {
   return spec;
 }
 
+constexpr uint64_t kBulkElements = 1 << 20;
+v1::TableSpec BulkTable() { return DenseTable("bulk", kBulkElements); }
+
 // Pushes 4 MiB again and again.
 void PushOn(worker::Client* client, const std::atomic<bool>* stop) {
-  const auto tables = client->EnsureTables({DenseTable("bulk", 1 << 20)});
+  const auto tables = client->EnsureTables({BulkTable()});
   ASSERT_TRUE(tables.ok()) << tables.status();
-  const std::vector<float> gradient(1 << 20, 1);
+  const std::vector<float> gradient(kBulkElements, 1);
   const worker::DenseGradient push{&(*tables)[0], gradient.data(), false};
   for (uint64_t clock = 1; !*stop; ++clock) {
     const absl::Status pushed = client->Push(clock, {&push, 1}, {}, {}, nullptr);
@@ -159,6 +186,28 @@ TEST_F(HeartbeatTest, IsAnsweredWhileALargeTableIsMade) {
 TEST_F(HeartbeatTest, IsAnsweredWhileEachWriteToTheDiskTakes200Ms) {
   Start(true, "process");
   Measure("each write to the disk takes 200 ms", kClients, 500, PushOn);
+}
+
+// One client reads what the others push.
+TEST_F(HeartbeatTest, AndSoArePullsWhileEachWriteToTheDiskTakes200Ms) {
+  constexpr size_t kPulls = 50;  // At least.
+  Start(true, "process");
+  std::atomic<bool> is_taken{false};
+  std::vector<double> times_ms;
+  Measure("each write to the disk takes 200 ms and one client pulls", kClients, 500,
+          [&](worker::Client* client, const std::atomic<bool>* stop) {
+            if (is_taken.exchange(true)) return PushOn(client, stop);
+            const auto tables = client->EnsureTables({BulkTable()});
+            ASSERT_TRUE(tables.ok()) << tables.status();
+            std::vector<float> values(kBulkElements);
+            while (!*stop || times_ms.size() < kPulls) {
+              const auto began = std::chrono::steady_clock::now();
+              const absl::Status pulled = client->PullNow({{&tables->front(), values.data()}}, {}).status();
+              ASSERT_TRUE(pulled.ok()) << pulled;
+              times_ms.push_back(MsSince(began));
+            }
+          });
+  ExpectOnTime("pulls while each write to the disk takes 200 ms", std::move(times_ms));
 }
 
 TEST_F(HeartbeatTest, IsAnsweredUnderFullLoad) {
