@@ -270,6 +270,9 @@ class HotShardTest : public MovesFixture {
         const worker::RowGradients row{&tables_[0], {&keys_[pushed_ % kHotKeys], 1}, &one};
         const absl::Status sent = client_->Push(clock, {}, {&row, 1}, {}, [this](const worker::PushResult& result) {
           EXPECT_TRUE(result.status.ok()) << result.status;
+          const int64_t now_ms = time_.NowMs();
+          const int64_t before_ms = acknowledged_ms_.exchange(now_ms);
+          if (before_ms > 0) pause_ms_max_ = std::max(pause_ms_max_.load(), now_ms - before_ms);
           ++acknowledged_;
         });
         EXPECT_TRUE(sent.ok()) << sent;
@@ -307,6 +310,8 @@ class HotShardTest : public MovesFixture {
   std::vector<Key> keys_;  // Of the shard.
   std::atomic<bool> done_{false}, ended_{false};
   std::atomic<uint64_t> pushed_{0}, acknowledged_{0};
+  std::atomic<int64_t> acknowledged_ms_{0}, pause_ms_max_{0};  // The last time; the longest time between two.
+  const SteadyTime time_{};
   std::thread pusher_;
 };
 
@@ -315,27 +320,29 @@ TEST_F(HotShardTest, MovesTenTimesWhileOneClientPushesIntoItAllItCan) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000"}, false, /*replicas=*/1));
   ASSERT_NO_FATAL_FAILURE(StartPushing());
   ASSERT_TRUE(AwaitAcknowledged(10'000));
-  const SteadyTime time;
   const uint64_t before = acknowledged_;
-  const int64_t began_ms = time.NowMs();
+  const int64_t began_ms = time_.NowMs();
   int64_t longest_ms = 0;
   for (int moves = 0; moves < kMoves; ++moves) {
     const auto owners = Owners();
     ASSERT_TRUE(owners.has_value());
     const uint32_t to = 1 - (*owners)[kHot];
-    const int64_t asked_ms = time.NowMs();
+    const int64_t asked_ms = time_.NowMs();
     const grpc::Status told = Move({kHot}, to);
     ASSERT_TRUE(told.ok()) << told.error_message();
     ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << "move " << moves;
-    longest_ms = std::max(longest_ms, time.NowMs() - asked_ms);
+    longest_ms = std::max(longest_ms, time_.NowMs() - asked_ms);
     const auto after = Owners();
     ASSERT_TRUE(after.has_value());
     EXPECT_EQ((*after)[kHot], to);
     ASSERT_TRUE(AwaitAcknowledged(10'000)) << "after move " << moves;
   }
-  const double seconds = static_cast<double>(time.NowMs() - began_ms) / 1000;
-  std::printf("%d moves in %.1f s, the longest took %lld ms; %.0f acknowledged pushes a second\n", kMoves, seconds,
-              static_cast<long long>(longest_ms), static_cast<double>(acknowledged_ - before) / seconds);
+  const double seconds = static_cast<double>(time_.NowMs() - began_ms) / 1000;
+  std::printf(
+      "%d moves in %.1f s, the longest took %lld ms; %.0f acknowledged pushes a second, the longest pause between two "
+      "was %lld ms\n",
+      kMoves, seconds, static_cast<long long>(longest_ms), static_cast<double>(acknowledged_ - before) / seconds,
+      static_cast<long long>(pause_ms_max_.load()));
   ASSERT_NO_FATAL_FAILURE(ExpectExact());
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
