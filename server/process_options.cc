@@ -1,6 +1,7 @@
 #include "server/process_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
@@ -28,9 +29,13 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   return options;
 }
 
-uint64_t CallMemoryBytes(const v1::Config& config) {
-  return std::max(StoreOptions(config, nullptr).memory_max_bytes / limits::kCallMemoryParts,
-                  limits::kCallMemoryMessages * config.server().message_max_bytes());
+std::function<uint64_t()> CallMemoryBytes(const v1::Config& config, std::function<uint64_t()> table_bytes) {
+  const uint64_t all = StoreOptions(config, nullptr).memory_max_bytes;
+  const uint64_t least = all / limits::kCallMemoryParts;
+  const uint64_t most = std::max(least, limits::kCallMemoryMessages * config.server().message_max_bytes());
+  return [all, least, most, table_bytes = std::move(table_bytes)] {
+    return std::clamp(all - std::min(all, table_bytes()), least, most);
+  };
 }
 
 absl::Status CheckProcessConfig(const v1::Config& config) {

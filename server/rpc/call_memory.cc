@@ -37,7 +37,7 @@ bool MemoryLine::Ask(uint64_t bytes) {
   if (waiting_.load() > 0) return false;
   // Never counted in passing: another one would find no room for it, and wait for bytes that nobody gives back.
   uint64_t before = bytes_.load();
-  while (before == 0 || before + bytes <= bytes_max_) {
+  while (before == 0 || before + bytes <= bytes_max()) {
     if (bytes_.compare_exchange_weak(before, before + bytes)) return true;
   }
   return false;
@@ -62,7 +62,7 @@ absl::Status CallMemory::TakeAnswer(uint64_t bytes, uint64_t held) {
 
 bool MemoryLine::Fits(uint64_t bytes) const {
   const uint64_t held = bytes_.load();
-  return held == 0 || held + bytes <= bytes_max_;
+  return held == 0 || held + bytes <= bytes_max();
 }
 
 void MemoryLine::Give(uint64_t bytes) {
@@ -101,6 +101,7 @@ void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) 
   status->mutable_server()->set_call_bytes_max(bytes_max() + large_answers_.bytes_max());
   AddWait(who, *this, "calls", status);
   AddWait(who, large_answers_, "large answers", status);
+  AddWait(who, broadcasts_, "broadcasts", status);
 }
 
 }  // namespace lodestone::server

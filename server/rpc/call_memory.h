@@ -7,7 +7,10 @@
 //
 // Large answers have a line of their own beside that, of half as many bytes more. What they wait for is that others of
 // them are written, whatever else the ps holds: one of them always goes on. Those who do not read theirs hold up other
-// large answers only, and are found by how long these wait (Exchange::Tick).
+// large answers only, and are found by how long these wait (Exchange::Tick). So have broadcasts, whose bytes are those
+// that subscribers keep in memory (Broadcaster::Tick).
+//
+// How many bytes there are may change at any time: what the tables take there is not for calls.
 //
 // Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class. Those to whom
 // a callback makes room go on after it, not within it.
@@ -19,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
@@ -30,8 +34,9 @@ namespace lodestone::server {
 // Bytes that many share, and the line of those that wait for some.
 class MemoryLine {
  public:
-  // `time` must outlive this.
-  MemoryLine(uint64_t bytes_max, const TimeSource* time) : bytes_max_(bytes_max), time_(time) {}
+  // `bytes_max` may be called on any thread, also with locks of this class. `time` must outlive this.
+  MemoryLine(std::function<uint64_t()> bytes_max, const TimeSource* time)
+      : bytes_max_(std::move(bytes_max)), time_(time) {}
   MemoryLine(const MemoryLine&) = delete;
   MemoryLine& operator=(const MemoryLine&) = delete;
 
@@ -46,7 +51,7 @@ class MemoryLine {
   // Lets those go on who have room now, as Give.
   void Settle();
 
-  uint64_t bytes_max() const { return bytes_max_; }
+  uint64_t bytes_max() const { return bytes_max_(); }
   uint64_t bytes() const { return bytes_.load(); }
   size_t waiting() const { return waiting_.load(); }
   // How long the first in the line has waited; 0 if none waits.
@@ -64,7 +69,7 @@ class MemoryLine {
   };
   bool Fits(uint64_t bytes) const;
 
-  const uint64_t bytes_max_;
+  const std::function<uint64_t()> bytes_max_;
   const TimeSource* const time_;
   std::atomic<size_t> waiting_{0};  // waiters_.size().
 
@@ -74,8 +79,10 @@ class MemoryLine {
 
 class CallMemory : public MemoryLine {
  public:
-  CallMemory(uint64_t bytes_max, const TimeSource* time)
-      : MemoryLine(bytes_max, time), large_answers_(bytes_max / 2, time) {}
+  CallMemory(std::function<uint64_t()> bytes_max, const TimeSource* time)
+      : MemoryLine(std::move(bytes_max), time),
+        large_answers_([this] { return this->bytes_max() / 2; }, time),
+        broadcasts_([this] { return this->bytes_max() / 2; }, time) {}
 
   // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
   // room beside what others hold; a call alone has room for any answer.
@@ -83,6 +90,8 @@ class CallMemory : public MemoryLine {
 
   // The line of answers of more than limits::kSmallAnswerBytes.
   MemoryLine& large_answers() { return large_answers_; }
+  // The line of what subscribers keep in memory until they have been sent it.
+  MemoryLine& broadcasts() { return broadcasts_; }
   int64_t NowMs() const { return time()->NowMs(); }
 
   // Sets server.call_bytes and call_bytes_max, and adds those that wait to the waits, as of the ps called `who`.
@@ -90,6 +99,7 @@ class CallMemory : public MemoryLine {
 
  private:
   MemoryLine large_answers_;
+  MemoryLine broadcasts_;
 };
 
 }  // namespace lodestone::server

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "common/base/limits.h"
+#include "common/telemetry/log.h"
 #include "server/rpc/broadcast_queue.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/shared_snapshots.h"
 #include "server/store/dense_snapshot.h"
 #include "server/store/pinned_bytes.h"
@@ -18,14 +20,16 @@ std::atomic<uint64_t> last_id{0};
 }  // namespace
 
 Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
-                       std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total)
+                       std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total,
+                       CallMemory* memory)
     : id_(++last_id),
       options_(std::move(options)),
       store_(store),
       sink_(sink),
       queue_(std::move(queue)),
       snapshots_(std::move(snapshots)),
-      bytes_total_(std::move(bytes_total)) {
+      bytes_total_(std::move(bytes_total)),
+      memory_(memory) {
   for (const DeltaPath::Subscription::Table& table : options_.subscription.tables) tables_.push_back(table.id);
   std::sort(tables_.begin(), tables_.end());
   MutexLock lock(&mu_);
@@ -58,6 +62,16 @@ void Subscriber::OnWritten(bool ok) {
     MutexLock lock(&mu_);
     writing_ = false;
     if (!ok && !end_.has_value()) end_ = absl::CancelledError("the subscriber has disconnected");
+  }
+  Post();
+}
+
+void Subscriber::EndIfUnread(int64_t now_ms) {
+  {
+    MutexLock lock(&mu_);
+    const auto long_ms = static_cast<int64_t>(writing_bytes_ * 1000 / limits::kUnreadBytesPerSecond);
+    if (!writing_ || breaks_ || broken_ || now_ms - write_ms_ <= limits::kUnreadMs + long_ms) return;
+    breaks_ = true;
   }
   Post();
 }
@@ -110,9 +124,13 @@ void Subscriber::Run() {
   posted_ = false;
   if (running_) return;
   running_ = true;
-  for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
+  while (true) {
+    const Action action = NextAction();
+    const uint64_t freed = std::exchange(freed_, 0);
+    if (action == Action::kNothing && freed == 0) break;
     const size_t shard_index = next_shard_;
     const uint64_t since = round_since_;
+    const uint64_t asked = asked_;
     std::optional<DeltaPath::Held> from;
     bool checked = false;
     v1::Delta delta;
@@ -126,16 +144,25 @@ void Subscriber::Run() {
       delta.Swap(&message_);
       payload.swap(message_payload_);
       message_bytes_ = 0;
-    } else {
+    } else if (action == Action::kFinish) {
       status = *end_;
     }
     mu_.Unlock();
+    if (freed > 0) memory_->broadcasts().Give(freed);
     switch (action) {
+      case Action::kAwaitRoom:
+        AwaitRoom(asked);
+        break;
       case Action::kCollect:
         Collect(shard_index, from, checked, since);
         break;
       case Action::kWrite:
         sink_->Write(std::move(delta), std::move(payload));
+        break;
+      case Action::kBreak:
+        LODESTONE_LOG(WARN, "rpc", "a subscription ends: it is not read while others wait for memory peer={}",
+                      options_.peer);
+        sink_->Break();
         break;
       case Action::kFinish:
         sink_->Finish(std::move(status));
@@ -149,16 +176,23 @@ void Subscriber::Run() {
 }
 
 Subscriber::Action Subscriber::NextAction() {
-  if (!started_ || finished_ || writing_) return Action::kNothing;
+  if (!started_ || finished_) return Action::kNothing;
+  if (writing_) {
+    if (!breaks_ || broken_) return Action::kNothing;
+    broken_ = true;
+    return Action::kBreak;
+  }
   if (message_.shards_size() == 0) packed_.clear();  // What they were packed in is written.
   if (end_.has_value()) {
     finished_ = true;
+    FreeRoom(room_);
     change_.reset();
     message_payload_.clear();
     packed_.clear();
     return Action::kFinish;
   }
   if (collecting_) return Action::kNothing;
+  if (packed_.empty() && change_ == nullptr && !has_turn_) FreeRoom(room_);
   if (!round_active_) {
     if (!due_) return Action::kNothing;
     due_ = false;
@@ -169,18 +203,61 @@ Subscriber::Action Subscriber::NextAction() {
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
   if (!full && change_ == nullptr && FindNextShard()) {
-    collecting_ = true;
-    return Action::kCollect;
+    if (TakeRoom()) {
+      collecting_ = true;
+      return Action::kCollect;
+    }
+    if (message_.shards_size() == 0)
+      return std::exchange(waits_for_room_, true) ? Action::kNothing : Action::kAwaitRoom;
   }
   if (message_.shards_size() > 0) {
     writing_ = true;
     ++deltas_;
     bytes_ += message_bytes_;
     bytes_total_->fetch_add(message_bytes_, std::memory_order_relaxed);
+    writing_bytes_ = message_bytes_;
+    if (memory_ != nullptr) write_ms_ = memory_->NowMs();
     return Action::kWrite;
   }
   round_active_ = false;
+  has_turn_ = false;
+  FreeRoom(room_);
   return due_ ? NextAction() : Action::kNothing;
+}
+
+bool Subscriber::TakeRoom() {
+  if (memory_ == nullptr || std::exchange(has_turn_, false)) return true;
+  if (waits_for_room_) return false;
+  asked_ = store_->deltas().BytesAtMost(options_.subscription, options_.shards[next_shard_]);
+  if (!memory_->broadcasts().Ask(asked_)) return false;
+  room_ += asked_;
+  return true;
+}
+
+void Subscriber::FreeRoom(uint64_t bytes) {
+  room_ -= bytes;
+  freed_ += bytes;
+}
+
+void Subscriber::AwaitRoom(uint64_t bytes) {
+  MemoryLine* const line = &memory_->broadcasts();
+  line->Await(bytes, [weak = weak_from_this(), line, bytes] {
+    const auto subscriber = weak.lock();
+    if (subscriber == nullptr || !subscriber->OnRoom(bytes)) line->Give(bytes);
+  });
+  line->Settle();
+}
+
+bool Subscriber::OnRoom(uint64_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    waits_for_room_ = false;
+    if (finished_) return false;
+    room_ += bytes;
+    has_turn_ = true;
+  }
+  Post();
+  return true;
 }
 
 bool Subscriber::FindNextShard() {
@@ -232,7 +309,7 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
     for (const ShardChange::Piece& piece : change->pieces) bytes += piece.payload_bytes;
     const auto pinned =
         std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().pinned(), bytes}});
-    self->OnChange(shard_index, {pinned, &pinned->change});
+    self->OnChange(shard_index, {pinned, &pinned->change}, bytes);
   });
 }
 
@@ -257,10 +334,12 @@ void Subscriber::OnSnapshot(size_t shard_index, const std::shared_ptr<const Dens
   OnChange(shard_index, DenseSnapshot::ChangeSince(snapshot, from));
 }
 
-void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change) {
+void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change,
+                          std::optional<uint64_t> bytes) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
+    if (bytes.has_value() && room_ >= asked_ && *bytes < asked_) FreeRoom(asked_ - std::exchange(asked_, *bytes));
     held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
     if (!finished_) {

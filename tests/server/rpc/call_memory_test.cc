@@ -26,7 +26,7 @@ class CallMemoryTest : public ::testing::Test {
   }
 
   SteadyTime time_;
-  CallMemory memory_{100, &time_};
+  CallMemory memory_{[] { return 100; }, &time_};
   std::vector<int> turns_;
 };
 
@@ -111,6 +111,23 @@ TEST_F(CallMemoryTest, LargeAnswersHaveALineOfHalfAsManyBytesWhateverElseIsHeld)
 }
 
 // Each line lets the other's waiters go on, for as long as there are any.
+TEST_F(CallMemoryTest, HowMuchThereIsMayChangeAtAnyTime) {
+  uint64_t bytes_max = 100;
+  CallMemory memory([&bytes_max] { return bytes_max; }, &time_);
+  EXPECT_TRUE(memory.Ask(60));
+  bytes_max = 70;
+  EXPECT_EQ(memory.large_answers().bytes_max(), 35u);
+  EXPECT_EQ(memory.broadcasts().bytes_max(), 35u);
+  EXPECT_FALSE(memory.Ask(20));
+  bool went_on = false;
+  memory.Await(20, [&went_on] { went_on = true; });
+  memory.Settle();
+  EXPECT_FALSE(went_on);
+  bytes_max = 80;
+  memory.Settle();
+  EXPECT_TRUE(went_on);
+}
+
 TEST_F(CallMemoryTest, TwoLinesThatMakeRoomForEachOtherDoNotFillTheStack) {
   constexpr int kWaiting = 100'000;
   MemoryLine& large = memory_.large_answers();

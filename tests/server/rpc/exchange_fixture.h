@@ -182,7 +182,7 @@ class ExchangeTest : public StoreTest {
   }
 
   ManualTime clock_;
-  CallMemory memory_{256 << 10, &clock_};
+  CallMemory memory_{[] { return 256 << 10; }, &clock_};
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ParameterService> service_;

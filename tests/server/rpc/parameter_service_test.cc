@@ -155,7 +155,7 @@ class ServiceTest : public StoreTest {
   static constexpr BlockLayout kLayout{kElements, kBlockElements};
   static constexpr uint64_t kAnswerBytes = (kElements + 5 * kDim) * sizeof(float);  // Of MakePull.
   SteadyTime clock_;
-  CallMemory memory_{kMessageBytesMax, &clock_};
+  CallMemory memory_{[] { return kMessageBytesMax; }, &clock_};
   int port_ = 0;
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;

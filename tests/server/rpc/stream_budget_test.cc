@@ -37,7 +37,7 @@ class StreamBudgetTest : public ::testing::Test {
   }
 
   SteadyTime time_;
-  CallMemory memory_{100, &time_};
+  CallMemory memory_{[] { return 100; }, &time_};
   ExchangeFlow flow_;
   StreamBudget budget_{&memory_, &flow_};
   std::vector<int> had_;
