@@ -23,7 +23,7 @@ constexpr uint64_t kRangeBatchesMax = 256;
 // Between two questions for a range while others have all that are left.
 constexpr int64_t kAskEveryMs = 50;
 constexpr int64_t kAskForTheEndEveryMs = 200;
-constexpr int64_t kAskInPauseEveryMs = 20;
+constexpr int64_t kAskInPauseEveryMs = 5;
 // For a batch of a synchronous step: after one part of so many of the time that it has waited.
 constexpr int64_t kStepWaitShare = 16;
 constexpr int64_t kAttemptMs = 5'000;

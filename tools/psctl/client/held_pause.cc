@@ -14,7 +14,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr int64_t kAskEveryMs = 20;
+constexpr int64_t kAskEveryMs = 5;
 constexpr int64_t kKeepEveryMs = 500;
 constexpr int kEndMsMax = 10'000;
 constexpr auto kLookEvery = std::chrono::milliseconds(50);  // Whether there was an interrupt.
