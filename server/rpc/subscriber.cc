@@ -29,7 +29,8 @@ Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shar
       queue_(std::move(queue)),
       snapshots_(std::move(snapshots)),
       bytes_total_(std::move(bytes_total)),
-      memory_(memory) {
+      memory_(memory),
+      room_(memory) {
   for (const DeltaPath::Subscription::Table& table : options_.subscription.tables) tables_.push_back(table.id);
   std::sort(tables_.begin(), tables_.end());
   MutexLock lock(&mu_);
@@ -126,11 +127,11 @@ void Subscriber::Run() {
   running_ = true;
   while (true) {
     const Action action = NextAction();
-    const uint64_t freed = std::exchange(freed_, 0);
+    const uint64_t freed = room_.TakeFreed();
     if (action == Action::kNothing && freed == 0) break;
     const size_t shard_index = next_shard_;
     const uint64_t since = round_since_;
-    const uint64_t asked = asked_;
+    const uint64_t asked = room_.asked();
     std::optional<DeltaPath::Held> from;
     bool checked = false;
     v1::Delta delta;
@@ -185,14 +186,14 @@ Subscriber::Action Subscriber::NextAction() {
   if (message_.shards_size() == 0) packed_.clear();  // What they were packed in is written.
   if (end_.has_value()) {
     finished_ = true;
-    FreeRoom(room_);
+    room_.FreeAll();
     change_.reset();
     message_payload_.clear();
     packed_.clear();
     return Action::kFinish;
   }
   if (collecting_) return Action::kNothing;
-  if (packed_.empty() && change_ == nullptr && !has_turn_) FreeRoom(room_);
+  if (packed_.empty() && change_ == nullptr) room_.FreeUnlessTurn();
   if (!round_active_) {
     if (!due_) return Action::kNothing;
     due_ = false;
@@ -207,8 +208,7 @@ Subscriber::Action Subscriber::NextAction() {
       collecting_ = true;
       return Action::kCollect;
     }
-    if (message_.shards_size() == 0)
-      return std::exchange(waits_for_room_, true) ? Action::kNothing : Action::kAwaitRoom;
+    if (message_.shards_size() == 0) return room_.BeginWait() ? Action::kAwaitRoom : Action::kNothing;
   }
   if (message_.shards_size() > 0) {
     writing_ = true;
@@ -220,41 +220,32 @@ Subscriber::Action Subscriber::NextAction() {
     return Action::kWrite;
   }
   round_active_ = false;
-  has_turn_ = false;
-  FreeRoom(room_);
+  room_.FreeAll();
   return due_ ? NextAction() : Action::kNothing;
 }
 
 bool Subscriber::TakeRoom() {
-  if (memory_ == nullptr || std::exchange(has_turn_, false)) return true;
-  if (waits_for_room_) return false;
-  asked_ = store_->deltas().BytesAtMost(options_.subscription, options_.shards[next_shard_]);
-  if (!memory_->broadcasts().Ask(asked_)) return false;
-  room_ += asked_;
-  return true;
-}
-
-void Subscriber::FreeRoom(uint64_t bytes) {
-  room_ -= bytes;
-  freed_ += bytes;
+  return memory_ == nullptr ||
+         room_.Take(store_->deltas().BytesAtMost(options_.subscription, options_.shards[next_shard_]));
 }
 
 void Subscriber::AwaitRoom(uint64_t bytes) {
   MemoryLine* const line = &memory_->broadcasts();
   line->Await(bytes, [weak = weak_from_this(), line, bytes] {
     const auto subscriber = weak.lock();
-    if (subscriber == nullptr || !subscriber->OnRoom(bytes)) line->Give(bytes);
+    if (subscriber == nullptr || !subscriber->OnRoom()) line->Give(bytes);
   });
   line->Settle();
 }
 
-bool Subscriber::OnRoom(uint64_t bytes) {
+bool Subscriber::OnRoom() {
   {
     MutexLock lock(&mu_);
-    waits_for_room_ = false;
-    if (finished_) return false;
-    room_ += bytes;
-    has_turn_ = true;
+    if (finished_) {
+      room_.RefuseTurn();
+      return false;
+    }
+    room_.OnTurn();
   }
   Post();
   return true;
@@ -339,7 +330,7 @@ void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange>
   {
     MutexLock lock(&mu_);
     collecting_ = false;
-    if (bytes.has_value() && room_ >= asked_ && *bytes < asked_) FreeRoom(asked_ - std::exchange(asked_, *bytes));
+    if (bytes.has_value()) room_.Shrink(*bytes);
     held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
     if (!finished_) {

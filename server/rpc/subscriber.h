@@ -31,6 +31,7 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/rpc/delta_sink.h"
+#include "server/rpc/subscriber_room.h"
 #include "server/store/delta_path.h"
 #include "server/store/shard_change.h"
 
@@ -90,13 +91,11 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether what the next shard's collection may bring has room, and counts; if it has none, asked_ has its bytes.
+  // Whether there is room for what the next shard's collection may bring.
   bool TakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What has been counted is given back, once there is no lock.
-  void FreeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AwaitRoom(uint64_t bytes);
   // Its turn has come. False: it is of no use any more.
-  bool OnRoom(uint64_t bytes);
+  bool OnRoom();
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
   void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
@@ -126,15 +125,11 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool round_active_ ABSL_GUARDED_BY(mu_) = false;
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;     // Of the write under way,
-  int64_t write_ms_ ABSL_GUARDED_BY(mu_) = 0;         // which began then.
-  bool breaks_ ABSL_GUARDED_BY(mu_) = false;          // The connection is to be broken,
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;          // and is.
-  uint64_t room_ ABSL_GUARDED_BY(mu_) = 0;            // Counted in the memory,
-  uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;           // the last of it, or what it waits for,
-  uint64_t freed_ ABSL_GUARDED_BY(mu_) = 0;           // and what is to be given back.
-  bool waits_for_room_ ABSL_GUARDED_BY(mu_) = false;  // It has a place in the line.
-  bool has_turn_ ABSL_GUARDED_BY(mu_) = false;        // Room is counted, and not used yet.
+  size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of the write under way,
+  int64_t write_ms_ ABSL_GUARDED_BY(mu_) = 0;      // which began then.
+  bool breaks_ ABSL_GUARDED_BY(mu_) = false;       // The connection is to be broken,
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;       // and is.
+  SubscriberRoom room_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
   std::vector<std::optional<DeltaPath::Held>> held_
