@@ -7,7 +7,7 @@
 namespace lodestone::server {
 namespace {
 
-v1::Config ConfigOf(uint64_t memory_max_bytes, uint32_t message_max_bytes) {
+v1::Config WithMemory(uint64_t memory_max_bytes, uint32_t message_max_bytes) {
   v1::Config config;
   config.mutable_server()->set_memory_max_bytes(memory_max_bytes);
   config.mutable_server()->set_message_max_bytes(message_max_bytes);
@@ -16,7 +16,7 @@ v1::Config ConfigOf(uint64_t memory_max_bytes, uint32_t message_max_bytes) {
 
 TEST(CallMemoryBytesTest, CallsHaveATwentiethOfTheMemory) {
   uint64_t tables = 0;
-  const auto bytes = CallMemoryBytes(ConfigOf(20'000'000, 1'000), [&tables] { return tables; });
+  const auto bytes = CallMemoryBytes(WithMemory(20'000'000, 1'000), [&tables] { return tables; });
   EXPECT_EQ(bytes(), 1'000'000u);
   tables = 30'000'000;
   EXPECT_EQ(bytes(), 1'000'000u);
@@ -25,7 +25,7 @@ TEST(CallMemoryBytesTest, CallsHaveATwentiethOfTheMemory) {
 // Regression: four messages had room however much the tables took, so that the process exceeded a small limit by far.
 TEST(CallMemoryBytesTest, FourMessagesHaveRoomOnlyWhereTheTablesLeaveIt) {
   uint64_t tables = 0;
-  const auto bytes = CallMemoryBytes(ConfigOf(20'000'000, 1'000'000), [&tables] { return tables; });
+  const auto bytes = CallMemoryBytes(WithMemory(20'000'000, 1'000'000), [&tables] { return tables; });
   EXPECT_EQ(bytes(), 4'000'000u);
   tables = 17'000'000;
   EXPECT_EQ(bytes(), 3'000'000u);
