@@ -4,6 +4,7 @@
 // of the servers die. LODESTONE_CONSISTENCY_KILLS: how many kills, instead of a few.
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,10 +20,13 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "common/base/random.h"
 #include "common/base/time_source.h"
+#include "common/base/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -38,6 +42,7 @@ namespace lodestone {
 namespace {
 
 constexpr uint64_t kSeed = 20261124;
+constexpr int kKills = 6;  // Of workers and servers in a disturbed run, unless it is told how many.
 
 std::string ProgramOf(const std::string& name) {
   return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/", name);
@@ -60,9 +65,10 @@ class ConsistencyRun : public testing::Test {
   void SetUp() override { std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed)); }
 
   // A fresh cluster of two ps, and what workers of it are to train.
-  void StartServers(const std::string& name, const std::string& rest) {
+  void StartServers(const std::string& name, const std::string& rest, int lease_ms = 2000) {
     workers_.clear();
     ended_.clear();
+    killed_ = 0;
     cluster_.reset();
     folder_ = TestFile(absl::StrCat(testing::UnitTest::GetInstance()->current_test_info()->name(), "-", name));
     std::filesystem::create_directories(folder_);
@@ -71,7 +77,8 @@ class ConsistencyRun : public testing::Test {
     options.folder = folder_;
     options.data_dir = absl::StrCat(folder_, "/data");
     options.servers = 2;
-    options.sets = {"cluster.workers=1", "coordinator.lease_ms=2000"};
+    options.sets = {"cluster.workers=1", absl::StrCat("coordinator.lease_ms=", lease_ms),
+                    absl::StrCat("coordinator.worker_lease_ms=", lease_ms)};
     auto cluster = chaos::PsCluster::Create(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
@@ -81,7 +88,8 @@ class ConsistencyRun : public testing::Test {
     }
     std::ofstream(absl::StrCat(folder_, "/worker.yaml"))
         << "cluster: {name: " << cluster_->config().cluster().name() << ", servers: 2, workers: 1, seed: 3}\n"
-        << "coordinator: {address: '" << cluster_->config().coordinator().address() << "', lease_ms: 2000}\n"
+        << "coordinator: {address: '" << cluster_->config().coordinator().address() << "', lease_ms: " << lease_ms
+        << "}\n"
         << "worker: {call_timeout_ms: 2000, deterministic: true}\n"
         << rest;
   }
@@ -102,6 +110,7 @@ class ConsistencyRun : public testing::Test {
       worker->ReadOutput(note);
       if (!worker->Reap(note)) return false;
       ended_.push_back(worker->exit_code());
+      killed_ += worker->signal() == SIGKILL;
       return true;
     });
   }
@@ -138,21 +147,25 @@ class ConsistencyRun : public testing::Test {
     EXPECT_TRUE(State().over());
     return Parameters();
   }
-  // A run in which workers come and die, and so do servers, at random points.
-  std::string Disturbed(const std::string& rest) {
+  // How many kills a disturbed run is to have.
+  static int Kills() {
     const char* more = getenv("LODESTONE_CONSISTENCY_KILLS");
     int kills = 0;
-    if (more == nullptr || !absl::SimpleAtoi(more, &kills)) kills = 6;
+    return more != nullptr && absl::SimpleAtoi(more, &kills) ? kills : kKills;
+  }
+  // A run in which workers come and die, and so do servers, at random points.
+  std::string Disturbed(const std::string& rest) {
+    const int kills = Kills();
     StartServers("killed", rest);
     uint64_t drawn = 0;
     const auto draw = [&](uint64_t n) { return RandomBits(kSeed, drawn++) % n; };
-    int killed_workers = 0, killed_servers = 0;
+    int killed_servers = 0, asked_to_leave = 0;
     // Towards the end a worker that is started could come too late for this run, and begin another.
     const auto goes_on = [this] {
       const v1::RangeState state = State();
       return !state.over() && 2 * state.batches_closed() <= state.plan().batches();
     };
-    for (int kill = 0; kill < kills && goes_on(); ++kill) {
+    while (killed_ + killed_servers < kills && goes_on()) {
       for (size_t wanted = 1 + draw(4); workers_.size() < wanted;) StartWorker();
       const uint64_t next = State().batches_closed() + 1 + draw(30);
       while (State().batches_closed() < next && !State().over()) {
@@ -163,25 +176,36 @@ class ConsistencyRun : public testing::Test {
         KillServer(static_cast<uint32_t>(draw(2)));
         ++killed_servers;
       } else if (!workers_.empty()) {
-        workers_[draw(workers_.size())]->Signal(draw(4) == 0 ? SIGTERM : SIGKILL);
-        ++killed_workers;
+        const std::unique_ptr<psctl::Child>& worker = workers_[draw(workers_.size())];
+        if (draw(4) == 0) {
+          worker->Signal(SIGTERM);
+          ++asked_to_leave;
+          continue;
+        }
+        worker->Signal(SIGKILL);
+        const size_t before = ended_.size();
+        while (ended_.size() == before) Pump();  // Until it is counted.
       }
     }
+    std::printf("killed %d workers and %d servers; %d workers were asked to leave; %llu of %llu batches then\n",
+                killed_, killed_servers, asked_to_leave, static_cast<unsigned long long>(State().batches_closed()),
+                static_cast<unsigned long long>(State().plan().batches()));
+    EXPECT_EQ(killed_ + killed_servers, kills) << "half of the run was over before";
     while (!State().over()) {
       if (workers_.empty()) StartWorker();
       Pump();
     }
     while (!workers_.empty()) Pump();
-    std::printf("killed %d workers and %d servers; leased again: %llu\n", killed_workers, killed_servers,
-                static_cast<unsigned long long>(State().leased_again()));
-    EXPECT_GT(killed_workers + killed_servers, 0);
+    std::printf("leased again: %llu\n", static_cast<unsigned long long>(State().leased_again()));
     return Parameters();
   }
-  void ExpectTheSameParametersHowever(const std::string& rest) {
-    const std::string one = Undisturbed(1, rest);
-    EXPECT_TRUE(Undisturbed(2, rest) == one) << "of two workers";
-    EXPECT_TRUE(Undisturbed(4, rest) == one) << "of four workers";
-    EXPECT_TRUE(Disturbed(rest) == one) << "of workers and servers that are killed";
+  // `rest` has $0 for the epochs: so many, and as many more as it takes for more kills.
+  void ExpectTheSameParametersHowever(const std::string& rest, int epochs) {
+    const std::string all = absl::Substitute(rest, std::max(epochs, (epochs * Kills() + kKills - 1) / kKills));
+    const std::string one = Undisturbed(1, all);
+    EXPECT_TRUE(Undisturbed(2, all) == one) << "of two workers";
+    EXPECT_TRUE(Undisturbed(4, all) == one) << "of four workers";
+    EXPECT_TRUE(Disturbed(all) == one) << "of workers and servers that are killed";
   }
 
   std::string folder_;
@@ -189,6 +213,7 @@ class ConsistencyRun : public testing::Test {
   std::vector<std::unique_ptr<psctl::Child>> workers_;
   int started_ = 0;
   std::vector<int> ended_;  // Exit codes of those that were not killed; -1 of those that were.
+  int killed_ = 0;          // Workers that SIGKILL ended.
 };
 
 TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAndWhicheverDie) {
@@ -203,14 +228,106 @@ TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAn
   // 3000 samples are 94 batches an epoch: 846 are 211 steps of 4 and one of what is left.
   ExpectTheSameParametersHowever(
       absl::StrCat("model: {type: mlp, hidden: [32, 16]}\n", "data: {train: ", data, ", csv: {label: label}}\n",
-                   "train: {epochs: 9, batch_size: 32, sharing: ranges, consistency: {sync: {batches: 4}}}\n"));
+                   "train: {epochs: $0, batch_size: 32, sharing: ranges, consistency: {sync: {batches: 4}}}\n"),
+      /*epochs=*/9);
 }
 
 TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfADeepfmHoweverManyWorkersThereAreAndWhicheverDie) {
   ExpectTheSameParametersHowever(
       "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
       "data: {format: generated, generated: {train_samples: 6000, test_samples: 100, values_per_field: 300}}\n"
-      "train: {epochs: 7, batch_size: 64, sharing: ranges, consistency: {sync: {batches: 3}}}\n");
+      "train: {epochs: $0, batch_size: 64, sharing: ranges, consistency: {sync: {batches: 3}}}\n",
+      /*epochs=*/7);
+}
+
+// One of four workers is stopped, in the middle of a batch sooner or later, while the others go on; the leases outlast
+// that.
+TEST_F(ConsistencyRun, AQuorumGoesOnWithoutAWorkerThatIsStoppedAndWhatItBringsLateIsCounted) {
+  constexpr int kLongLeaseMs = 3'600'000;
+  StartServers("quorum",
+               "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
+               "data: {format: generated, generated: {train_samples: 6000, test_samples: 100, values_per_field: 300}}\n"
+               "train: {epochs: 40, batch_size: 64, sharing: ranges,\n"
+               "        consistency: {sync: {batches: 4, quorum: 3, grace_ms: 20, late: CARRY}}}\n",
+               kLongLeaseMs);
+  const auto late = [this] {  // Contributions to a shard.
+    uint64_t late = 0;
+    for (uint32_t server = 0; server < 2; ++server) {
+      const auto status = cluster_->StatusOf(server, /*timeout_ms=*/10'000);
+      EXPECT_TRUE(status.ok()) << status.status();
+      if (!status.ok()) continue;
+      for (const v1::TableStatus& table : status->tables()) late += table.contributions_late();
+    }
+    return late;
+  };
+  // Until so many more batches are done, or this worker holds the rest up: with two batches of a step, of which a
+  // quorum of three lacks only one. A worker has two while there are fewer of them than batches, or one of them is
+  // late.
+  const auto train_for = [this](uint64_t batches, Incarnation stopped) {
+    const uint64_t until = State().batches_closed() + batches;
+    while (workers_.size() == 4) {
+      const v1::RangeState state = State();
+      if (state.over() || state.batches_closed() >= until) return;
+      std::vector<uint64_t> steps;
+      for (const v1::RangeLease& lease : state.open()) {
+        if (lease.holder() == stopped) steps.push_back(lease.step());
+      }
+      if (steps.size() == 2 && steps[0] == steps[1]) return;
+      Pump();
+    }
+  };
+  const auto workers = [this] {
+    const auto status = cluster_->StatusOf(0, /*timeout_ms=*/10'000);
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (!status.ok()) return std::vector<v1::MemberStatus>();
+    return std::vector<v1::MemberStatus>(status->cluster().workers().begin(), status->cluster().workers().end());
+  };
+  const auto all_train = [&workers] {
+    const auto all = workers();
+    return std::count_if(all.begin(), all.end(), [](const v1::MemberStatus& worker) {
+             return worker.alive() && worker.progress().samples() > 0;
+           }) == 4;
+  };
+  const auto incarnation_of = [&workers](pid_t pid) -> Incarnation {
+    for (const v1::MemberStatus& worker : workers()) {
+      if (absl::EndsWith(worker.peer(), absl::StrCat(" pid ", pid))) return worker.incarnation();
+    }
+    return 0;
+  };
+  for (int i = 0; i < 4; ++i) StartWorker();
+  while (!all_train() && workers_.size() == 4) Pump();
+  int stops = 0;
+  for (bool is_late = false; !is_late; ++stops) {
+    ASSERT_FALSE(State().over() || workers_.size() < 4) << "none of " << stops << " stops was in the middle of a batch";
+    psctl::Child* const stopped = workers_[stops % 4].get();
+    const Incarnation incarnation = incarnation_of(stopped->pid());
+    ASSERT_NE(incarnation, 0u);
+    stopped->Signal(SIGSTOP);
+    const uint64_t closed = State().batches_closed();
+    train_for(40, incarnation);
+    const uint64_t meanwhile = late();
+    std::printf("stop %d: %llu batches were done meanwhile", stops,
+                static_cast<unsigned long long>(State().batches_closed() - closed));
+    stopped->Signal(SIGCONT);
+    train_for(40, /*stopped=*/0);
+    const uint64_t after = late() - meanwhile;
+    std::printf(", %llu contributions to shards were late after that\n", static_cast<unsigned long long>(after));
+    is_late = after > 0;
+  }
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::ElementsAre(0, 0, 0, 0));
+  EXPECT_TRUE(State().over());
+  uint64_t told = 0;
+  for (int worker = 1; worker <= 4; ++worker) {
+    std::ifstream file(absl::StrCat(folder_, "/summary-", worker, ".json"));
+    const nlohmann::json summary = nlohmann::json::parse(file);
+    EXPECT_EQ(summary["consistency"]["kind"], "sync, steps of 4 batches, quorum 3");
+    told += summary["consistency"]["late"].get<uint64_t>();
+  }
+  std::printf("late: %llu batches by the workers, %llu contributions by the shards\n",
+              static_cast<unsigned long long>(told), static_cast<unsigned long long>(late()));
+  EXPECT_GT(told, 0u);
+  EXPECT_GE(late(), told) << "a batch is late on a shard at least";
 }
 
 // Each worker has a row that counts its steps, and looks at those of all others at each step, in the values that the
