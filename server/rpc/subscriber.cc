@@ -200,11 +200,12 @@ Subscriber::Action Subscriber::NextAction() {
     round_since_ = due_since_;
     round_active_ = true;
     next_shard_ = 0;
+    if (memory_ != nullptr) shard_bytes_ = store_->deltas().BytesPerShard(options_.subscription);
   }
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
   if (!full && change_ == nullptr && FindNextShard()) {
-    if (TakeRoom()) {
+    if (room_.Take(shard_bytes_)) {
       collecting_ = true;
       return Action::kCollect;
     }
@@ -222,11 +223,6 @@ Subscriber::Action Subscriber::NextAction() {
   round_active_ = false;
   room_.FreeAll();
   return due_ ? NextAction() : Action::kNothing;
-}
-
-bool Subscriber::TakeRoom() {
-  return memory_ == nullptr ||
-         room_.Take(store_->deltas().BytesAtMost(options_.subscription, options_.shards[next_shard_]));
 }
 
 void Subscriber::AwaitRoom(uint64_t bytes) {

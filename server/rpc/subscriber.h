@@ -91,8 +91,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether there is room for what the next shard's collection may bring.
-  bool TakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AwaitRoom(uint64_t bytes);
   // Its turn has come. False: it is of no use any more.
   bool OnRoom();
@@ -130,6 +128,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool breaks_ ABSL_GUARDED_BY(mu_) = false;       // The connection is to be broken,
   bool broken_ ABSL_GUARDED_BY(mu_) = false;       // and is.
   SubscriberRoom room_ ABSL_GUARDED_BY(mu_);
+  uint64_t shard_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // That a collection of the round may bring.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
   std::vector<std::optional<DeltaPath::Held>> held_

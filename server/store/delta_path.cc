@@ -71,13 +71,10 @@ std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const
   return shards;
 }
 
-uint64_t DeltaPath::BytesAtMost(const Subscription& subscription, ShardId shard) const {
-  const uint64_t owned = std::max<size_t>(1, shards_->owned().size());
+uint64_t DeltaPath::BytesPerShard(const Subscription& subscription) const {
   uint64_t bytes = 0;
-  for (const Table* table : Wanted(subscription)) {
-    bytes += table->is_dense() ? DenseTable::BytesNeeded(*table, shard) : table->counters().bytes.load() / owned;
-  }
-  return bytes;
+  for (const Table* table : Wanted(subscription)) bytes += table->counters().bytes.load(std::memory_order_relaxed);
+  return bytes / std::max<size_t>(1, shards_->owned().size());
 }
 
 void DeltaPath::AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done) {
