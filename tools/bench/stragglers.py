@@ -4,13 +4,16 @@ stragglers` builds what it needs and runs it.
 
 Four workers, two ps, `psctl local --restart-workers` with leased ranges, on generated clicks, each of which is new to the model: the
 loss of the newest SAMPLES_OF_LOSS samples is that of samples which it has not learned. Every worker is stopped and continued by
-turns, so that it has a share of a processor of its own, as if on a machine of its own (4 SHARE of them are to be less than
+turns, so that it has a share of a processor of its own, as if on a machine of its own (4 times --share is to be less than
 the machine has). The situations:
 
   equal   all workers are as fast
   slow    one of them has a fifth of its share, for good; the limit is equal's rate, 0.8 of it: the capacity that is left
   killed  one after the other is killed, one every --every seconds, and started again; the limit is equal's rate
   drained  ps 1 is drained and gets its part of the shards again, in turns, every --every seconds; the limit is equal's rate
+
+By default a training takes some seconds, so that little is killed or drained in it. To have one last 40 s and more, and --every 10
+take effect, lower the learning rates and give it more samples: --rate 0.03 --samples 9000000. A smaller --share lengthens it too.
 
 Prints a row of the benchmark a line, as JSON; its rate is that of such trainings in an hour. The seconds of each go to standard
 error.
@@ -32,7 +35,7 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORKERS = 4
-SHARE, SLOW = 0.2, 0.2  # Of a processor, for each worker; of that, for the slow one.
+SLOW = 0.2  # Of a worker's share of a processor, for the slow one.
 PERIOD_SECONDS = 0.05
 SAMPLES_OF_LOSS = 20_000
 POLL_SECONDS = 0.1
@@ -50,8 +53,8 @@ model:
   type: deepfm
   embedding_dim: 8
   hidden: [64, 32]
-  optimizer: {{adagrad: {{}}, learning_rate: 0.05}}
-  dense: {{optimizer: {{adam: {{}}, learning_rate: 0.001}}}}
+  optimizer: {{adagrad: {{}}, learning_rate: {rate}}}
+  dense: {{optimizer: {{adam: {{}}, learning_rate: {dense_rate}}}}}
 data:
   format: generated
   generated: {{kind: clicks, train_samples: {samples}, test_samples: 1000}}
@@ -213,7 +216,7 @@ def seconds_to_loss(cluster, situation, options):
     once a second, so that a second is about what it errs by."""
     loss = Loss(SAMPLES_OF_LOSS)
     pids = []
-    share_of = lambda at: SHARE * (SLOW if situation == "slow" and at == 0 else 1)
+    share_of = lambda at: options.share * (SLOW if situation == "slow" and at == 0 else 1)
     throttle = Throttle(lambda: list(pids), share_of)
     victims = itertools.count()
     drains = Drains(cluster)
@@ -251,13 +254,25 @@ def seconds_to_loss(cluster, situation, options):
             print(f"drained or filled {drains.turns} times", file=sys.stderr)
 
 
+def config_of(choice, seed, options):
+    return CONFIG.format(workers=WORKERS, seed=seed, samples=options.samples, rate=0.05 * options.rate,
+                         dense_rate=0.001 * options.rate, consistency=CHOICES[choice])
+
+
 def measure(situation, choice, seed, options):
-    config = CONFIG.format(workers=WORKERS, seed=seed, samples=options.samples, consistency=CHOICES[choice])
+    config = config_of(choice, seed, options)
     with tempfile.TemporaryDirectory(prefix="lodestone-stragglers-") as folder, \
             Cluster(options.programs, folder, config, options.verbose) as cluster:
         seconds = seconds_to_loss(cluster, situation, options)
     print(f"{situation}/{choice}, seed {seed}: {seconds:.1f} s", file=sys.stderr, flush=True)
     return seconds
+
+
+def share(text):
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return value
 
 
 def names_among(known):
@@ -279,7 +294,9 @@ def parse_arguments(argv):
                         help=",".join(CAPACITY) + "; equal is always measured")
     parser.add_argument("--loss", type=float, default=0.395)
     parser.add_argument("--samples", type=int, default=1_500_000, help="that there are; each worker keeps them all")
-    parser.add_argument("--every", type=float, default=10, help="seconds between two kills or drains")
+    parser.add_argument("--share", type=share, default=0.2, help="of a processor, that each worker has")
+    parser.add_argument("--rate", type=float, default=1, help="times the learning rates: a lower one has trainings last longer")
+    parser.add_argument("--every", type=float, default=10, help="seconds between two kills or drains; see above for trainings that last as long")
     parser.add_argument("--seconds-max", type=float, default=600, help="of one training")
     parser.add_argument("--verbose", action="store_true", help="shows what psctl says")
     return parser.parse_args(argv)
