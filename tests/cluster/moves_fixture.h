@@ -26,7 +26,6 @@ namespace lodestone {
 class MovesFixture : public PushingFixture {
  protected:
   void Start(uint32_t servers, std::vector<std::string> sets, uint32_t replicas, bool own_disks = false) {
-    sets.push_back("coordinator.lease_ms=2000");
     ASSERT_NO_FATAL_FAILURE(StartCluster(servers, std::move(sets), own_disks, replicas));
     ASSERT_NO_FATAL_FAILURE(StartPushing());
   }

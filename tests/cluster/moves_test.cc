@@ -317,7 +317,7 @@ class HotShardTest : public MovesFixture {
 
 TEST_F(HotShardTest, MovesTenTimesWhileOneClientPushesIntoItAllItCan) {
   constexpr int kMoves = 10;
-  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000"}, false, /*replicas=*/1));
+  ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {}, /*own_disks=*/false, /*replicas=*/1));
   ASSERT_NO_FATAL_FAILURE(StartPushing());
   ASSERT_TRUE(AwaitAcknowledged(10'000));
   const uint64_t before = acknowledged_;
