@@ -213,8 +213,8 @@ class Shard {
   bool Holds(TableId table) const;
 
  private:
-  // Of all tables, that a step of a sweep looks at: 0.05 ms if all of them stay, 1 or 2 if all go.
-  static constexpr size_t kSweepStepRows = 8 << 10;
+  // Of all tables, that a step of a sweep looks at.
+  static constexpr size_t kSweepStepRows = 4 << 10;
 
   ShardContents contents_;
   std::atomic<uint64_t> term_{0};     // Written by the executor.

@@ -15,6 +15,15 @@
 
 namespace lodestone::server {
 
+// Of one executor's shards, one after the other: of all steps one alone waits in its queue, so that what comes
+// meanwhile waits for one.
+struct Sweeper::Sweep {
+  int64_t now_ms = 0;
+  std::vector<ShardId> shards;   // The last one is swept.
+  bool begun = false;            // Its sweep is.
+  std::vector<SweepShare> left;  // Of that one.
+};
+
 void Sweeper::Tick(int64_t now_ms) {
   if (!gate_->open()) return;
   const std::vector<Incarnation> forgotten = sessions_->ForgetIdle(now_ms);
@@ -23,24 +32,37 @@ void Sweeper::Tick(int64_t now_ms) {
   bool evicts = false;
   for (const auto& [id, entry] : *map) evicts |= EvictionPolicy::TracksUsage(*entry->table);
   if (!evicts || stopped_.load() || sweeping_.load() > 0) return;
+  std::vector<std::shared_ptr<Sweep>> sweeps(shards_->executors().size());
   for (const ShardId shard : shards_->owned()) {
+    std::shared_ptr<Sweep>& sweep = sweeps[shards_->ExecutorOf(shard)];
+    if (sweep == nullptr) sweep = std::make_shared<Sweep>(Sweep{.now_ms = now_ms});
+    sweep->shards.push_back(shard);
+  }
+  for (size_t executor = 0; executor < sweeps.size(); ++executor) {
+    if (sweeps[executor] == nullptr) continue;
     sweeping_.fetch_add(1);
-    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, now_ms] {
-      auto shares = std::make_shared<std::vector<SweepShare>>();
-      if (shards_->Owns(shard)) *shares = shards_->Get(shard)->BeginSweep();
-      SweepStep(shard, now_ms, shares);
-    });
+    shards_->executors()[executor].Submit([this, executor, sweep = sweeps[executor]] { SweepStep(executor, sweep); });
   }
 }
 
-void Sweeper::SweepStep(ShardId shard, int64_t now_ms, const std::shared_ptr<std::vector<SweepShare>>& left) {
-  if (left->empty() || stopped_.load() || !shards_->Owns(shard)) {
+void Sweeper::SweepStep(size_t executor, const std::shared_ptr<Sweep>& sweep) {
+  if (sweep->shards.empty() || stopped_.load()) {
     sweeping_.fetch_sub(1);
     return;
   }
-  EvictExpired(shard, now_ms, left.get());
-  shards_->executors()[shards_->ExecutorOf(shard)].Submit(
-      [this, shard, now_ms, left] { SweepStep(shard, now_ms, left); });
+  const ShardId shard = sweep->shards.back();
+  if (!sweep->begun && shards_->Owns(shard)) sweep->left = shards_->Get(shard)->BeginSweep();
+  sweep->begun = true;
+  if (!sweep->left.empty() && shards_->Owns(shard)) {
+    EvictExpired(shard, sweep->now_ms, &sweep->left);
+  } else {
+    sweep->left.clear();
+  }
+  if (sweep->left.empty()) {
+    sweep->shards.pop_back();
+    sweep->begun = false;
+  }
+  shards_->executors()[executor].Submit([this, executor, sweep] { SweepStep(executor, sweep); });
 }
 
 void Sweeper::EndSessions(std::span<const Incarnation> workers) {

@@ -36,10 +36,12 @@ class Sweeper {
   void EndSessions(std::span<const Incarnation> workers);
 
  private:
+  struct Sweep;
+
   // Logs that sessions are over, and lets the owned shards forget the marks; `log`: of these.
   void ForgetWorkers(std::vector<Incarnation> workers, std::span<const Incarnation> log, bool ended);
-  // Takes a step of a sweep over a shard, and has the next taken after what came meanwhile. On the shard's executor.
-  void SweepStep(ShardId shard, int64_t now_ms, const std::shared_ptr<std::vector<SweepShare>>& left);
+  // Takes a step of a sweep, and has the next taken after what came meanwhile. On the executor.
+  void SweepStep(size_t executor, const std::shared_ptr<Sweep>& sweep);
   void EvictExpired(ShardId shard, int64_t now_ms, std::vector<SweepShare>* left);
 
   const ServingGate* const gate_;
@@ -47,7 +49,7 @@ class Sweeper {
   CommitLog* const log_;
   const Catalog* const catalog_;
   Sessions* const sessions_;
-  std::atomic<size_t> sweeping_{0};  // Shards whose sweep goes on.
+  std::atomic<size_t> sweeping_{0};  // Executors whose sweep goes on.
   std::atomic<bool> stopped_{false};
 };
 

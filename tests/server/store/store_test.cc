@@ -299,7 +299,7 @@ TEST_F(StoreTest, ChangesOfRowsHoldWhatChangedAndWhatWasEvicted) {
   const auto sweep_all = [this] {
     for (int sweep = 0; sweep < 5; ++sweep) {
       store_->Tick();
-      for (int step = 0; step < 4; ++step) store_->shards().executors().Drain();
+      for (uint32_t step = 0; step < 2 * kShards; ++step) store_->shards().executors().Drain();
     }
   };
   sweep_all();
@@ -694,6 +694,27 @@ TEST_F(StoreTest, ADenseTableOverTheServersMemoryIsRefusedBeforeItIsMade) {
   const auto tables = Ensure({AddingDense("d", 1 << 20, 0)});
   EXPECT_EQ(tables.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(tables.status().message()), HasSubstr("server.memory_max_bytes"));
+}
+
+// Regression: what came during a sweep waited for a step of each shard.
+TEST_F(StoreTest, OfASweepOneStepWaitsInAnExecutorsQueueHoweverManyShardsItHas) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 1);
+  spec.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  Executor& executor = store_->shards().executors()[0];
+  std::latch is_busy{1}, released{1};
+  std::thread thread([&] {
+    executor.Submit([&] {
+      is_busy.count_down();
+      released.wait();
+    });
+  });
+  is_busy.wait();
+  store_->Tick();
+  EXPECT_EQ(executor.queue_length(), 1u);
+  released.count_down();
+  thread.join();
 }
 
 TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {

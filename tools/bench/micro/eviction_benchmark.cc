@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kDim = 16;
 constexpr size_t kRows = 100'000'000 / 64;
 constexpr size_t kKeysPerPush = 64;         // A push of 4096 keys brings each shard as many.
-constexpr size_t kSweepStepRows = 8 << 10;  // As server/shard/shard.h.
+constexpr size_t kSweepStepRows = 4 << 10;  // As server/shard/shard.h.
 constexpr uint64_t kTtlMs = 3600'000;
 
 double ThreadMs() {
