@@ -44,7 +44,7 @@ ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::
       store_(StoreOptions(config, &time_)),
       lost_shards_(config.server().index(), &time_, &store_.gate()),
       call_memory_(CallMemoryBytes(config, [this] { return store_.tables().totals().second; }), &time_),
-      broadcaster_(&store_, config.server().subscribers_max(), &call_memory_),
+      broadcaster_(&store_, config.server().subscribers_max()),
       coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
                 PsName(config.server().index(), config.cluster().name()), security_->access(),
@@ -364,7 +364,6 @@ void ServerProcess::RunTicks() {
     mu_.Unlock();
     store_.Tick();
     exchange_.Tick();
-    broadcaster_.Tick();
     refused_.Tick();
     CheckDisk();
     mu_.Lock();

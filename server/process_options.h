@@ -21,8 +21,8 @@ absl::Status CheckProcessConfig(const v1::Config& config);
 // `time` must outlive the store.
 Store::Options StoreOptions(const v1::Config& config, const TimeSource* time);
 
-// Says how many bytes the messages that are received and answered at a time may take: what the tables leave of
-// server.memory_max_bytes, a part of it at least, and no more than a few messages or that part.
+// Says how many bytes CallMemory may hold: a sixteenth of server.memory_max_bytes, or, where the tables leave more than
+// that, up to four messages.
 std::function<uint64_t()> CallMemoryBytes(const v1::Config& config, std::function<uint64_t()> table_bytes);
 
 // How memory that workers of this machine offer is used; null: it is refused. `store` must outlive what is returned.

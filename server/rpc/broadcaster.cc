@@ -7,9 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/limits.h"
 #include "common/base/status.h"
-#include "server/rpc/call_memory.h"
 #include "server/rpc/shared_snapshots.h"
 #include "server/rpc/subscriber.h"
 #include "server/rpc/subscriber_set.h"
@@ -31,9 +29,8 @@ std::chrono::milliseconds PeriodOf(const Store& store, const DeltaPath::Subscrip
 
 }  // namespace
 
-Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max, CallMemory* memory)
+Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max)
     : store_(store),
-      memory_(memory),
       bytes_total_(std::make_shared<BroadcastBytes>(0)),
       snapshots_(std::make_shared<SharedSnapshots>(&store->deltas())),
       subscribers_(std::make_shared<SubscriberSet>(subscribers_max)) {
@@ -66,7 +63,7 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
   auto subscriber = std::make_shared<Subscriber>(
       Subscriber::Options{request.worker_incarnation(), std::move(peer), std::move(subscription), dense,
                           std::move(shards), std::move(held)},
-      store_, sink, subscribers_->queue(), snapshots_, bytes_total_, memory_);
+      store_, sink, subscribers_->queue(), snapshots_, bytes_total_);
   LODESTONE_RETURN_IF_ERROR(subscribers_->Add(subscriber, period, generation));
   return subscriber;
 }
@@ -74,11 +71,6 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
 void Broadcaster::EndAll() { subscribers_->CancelAll(); }
 
 void Broadcaster::Shutdown() { subscribers_->Close(); }
-
-void Broadcaster::Tick() {
-  if (memory_ == nullptr || memory_->broadcasts().waited_ms() < limits::kUnreadMs) return;
-  subscribers_->EndUnread(memory_->NowMs());
-}
 
 void Broadcaster::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_broadcast_bytes(bytes_total_->load(std::memory_order_relaxed));

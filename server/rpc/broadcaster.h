@@ -17,7 +17,6 @@
 
 namespace lodestone::server {
 
-class CallMemory;
 class DeltaSink;
 class SharedSnapshots;
 class Store;
@@ -26,9 +25,8 @@ class SubscriberSet;
 
 class Broadcaster {
  public:
-  // `subscribers_max`: streams at a time. `memory`, if there is one, bounds what they keep in memory, and must outlive
-  // this. Takes the store's broadcast listener.
-  Broadcaster(Store* store, uint32_t subscribers_max, CallMemory* memory = nullptr);
+  // `subscribers_max`: streams at a time. Takes the store's broadcast listener.
+  Broadcaster(Store* store, uint32_t subscribers_max);
   // Shuts down, then stops the thread.
   ~Broadcaster();
   Broadcaster(const Broadcaster&) = delete;
@@ -45,16 +43,12 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
-  // Call every second or so: ends subscriptions whose readers have not read for long, while others wait for memory.
-  void Tick();
-
   // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
   // Constant after construction.
   Store* const store_;
-  CallMemory* const memory_;
   const std::shared_ptr<std::atomic<uint64_t>> bytes_total_;  // Payload sent to all subscribers.
   const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<SubscriberSet> subscribers_;

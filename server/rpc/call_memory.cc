@@ -101,7 +101,6 @@ void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) 
   status->mutable_server()->set_call_bytes_max(bytes_max() + large_answers_.bytes_max());
   AddWait(who, *this, "calls", status);
   AddWait(who, large_answers_, "large answers", status);
-  AddWait(who, broadcasts_, "broadcasts", status);
 }
 
 }  // namespace lodestone::server

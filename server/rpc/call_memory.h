@@ -7,8 +7,7 @@
 //
 // Large answers have a line of their own beside that, of half as many bytes more. What they wait for is that others of
 // them are written, whatever else the ps holds: one of them always goes on. Those who do not read theirs hold up other
-// large answers only, and are found by how long these wait (Exchange::Tick). So have broadcasts, whose bytes are those
-// that subscribers keep in memory (Broadcaster::Tick).
+// large answers only, and are found by how long these wait (Exchange::Tick).
 //
 // How many bytes there are may change at any time: what the tables take there is not for calls.
 //
@@ -80,9 +79,7 @@ class MemoryLine {
 class CallMemory : public MemoryLine {
  public:
   CallMemory(std::function<uint64_t()> bytes_max, const TimeSource* time)
-      : MemoryLine(std::move(bytes_max), time),
-        large_answers_([this] { return this->bytes_max() / 2; }, time),
-        broadcasts_([this] { return this->bytes_max() / 2; }, time) {}
+      : MemoryLine(std::move(bytes_max), time), large_answers_([this] { return this->bytes_max() / 2; }, time) {}
 
   // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
   // room beside what others hold; a call alone has room for any answer.
@@ -90,8 +87,6 @@ class CallMemory : public MemoryLine {
 
   // The line of answers of more than limits::kSmallAnswerBytes.
   MemoryLine& large_answers() { return large_answers_; }
-  // The line of what subscribers keep in memory until they have been sent it.
-  MemoryLine& broadcasts() { return broadcasts_; }
   int64_t NowMs() const { return time()->NowMs(); }
 
   // Sets server.call_bytes and call_bytes_max, and adds those that wait to the waits, as of the ps called `who`.
@@ -99,7 +94,6 @@ class CallMemory : public MemoryLine {
 
  private:
   MemoryLine large_answers_;
-  MemoryLine broadcasts_;
 };
 
 }  // namespace lodestone::server

@@ -12,8 +12,7 @@ namespace lodestone::server {
 // The stream of one subscriber, as Subscriber uses it.
 //
 // A Subscriber calls Write, Write, … Finish: never two at a time, no Write before OnWritten was called for the previous
-// one, Finish exactly once and never while a write is under way; after it the sink is not touched. Break is called
-// during a write at most, or when one has just ended. Calls come on any
+// one, Finish exactly once and never while a write is under way; after it the sink is not touched. Calls come on any
 // thread and must not block. The sink answers each Write with Subscriber::OnWritten, which may come from within.
 //
 // Of a shard's change that is sent in several pieces, only the first has `anchor` set: a reader may drop its earlier
@@ -23,8 +22,6 @@ class DeltaSink {
   virtual ~DeltaSink() = default;
   // Starts writing a delta: its header, without payload, and the payload.
   virtual void Write(v1::Delta delta, std::vector<grpc::Slice> payload) = 0;
-  // Breaks the connection to a reader that does not read, so that the write under way ends.
-  virtual void Break() = 0;
   // Ends the stream.
   virtual void Finish(absl::Status status) = 0;
 };

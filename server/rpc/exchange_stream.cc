@@ -39,7 +39,6 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
     stream_->SendDelta(id_, std::move(delta), std::move(payload));
   }
-  void Break() override { stream_->Break(); }
   void Finish(absl::Status status) override { stream_->EndSubscription(id_, status); }
 
   std::shared_ptr<Subscriber> subscriber;  // Null until the Broadcaster has made it; set before the first Write.
@@ -146,11 +145,6 @@ void ExchangeStream::EndIfUnread(int64_t now_ms) {
                 "a stream ends: its answers are not read while calls wait for memory peer={} bytes={} ms={}", peer_,
                 bytes, unread_ms);
   context_->TryCancel();  // No status would reach a client that does not read.
-}
-
-void ExchangeStream::Break() {
-  MutexLock lock(&mu_);
-  if (!done_) context_->TryCancel();
 }
 
 void ExchangeStream::OnReadDone(bool ok) {

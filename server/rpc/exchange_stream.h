@@ -96,8 +96,6 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void AnswerError(const AnswerRoute& route, const absl::Status& status, size_t expected_bytes = 0);
   // Sends a delta of the subscription `id`.
   void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
-  // Breaks the connection.
-  void Break();
   void CancelSubscriptions(const absl::Status& status);
   void EndSubscription(uint64_t id, const absl::Status& status);
 

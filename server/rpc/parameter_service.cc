@@ -60,8 +60,6 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     const std::shared_ptr<Subscriber> subscriber_;
   };
 
-  explicit DeltaStream(grpc::CallbackServerContext* context) : context_(context) {}
-
   // Starts the subscription, or finishes with its error. Call once, before the reactor is handed to gRPC. The Ender
   // lives as long as the stream; null after an error.
   std::weak_ptr<Ender> Start(absl::StatusOr<std::shared_ptr<Subscriber>> subscriber) {
@@ -80,7 +78,6 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     message_ = BuildMessage(delta, payload);
     StartWrite(&message_);
   }
-  void Break() override { context_->TryCancel(); }
   void Finish(absl::Status status) override { grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpc(status)); }
 
   void OnWriteDone(bool ok) override {
@@ -93,7 +90,6 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
   void OnDone() override { delete this; }
 
  private:
-  grpc::CallbackServerContext* const context_;
   std::shared_ptr<Subscriber> subscriber_;  // Null if it was refused.
   std::shared_ptr<Ender> ender_;
   grpc::ByteBuffer message_;  // Being written.
@@ -228,7 +224,7 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  auto* const stream = new DeltaStream(context);
+  auto* const stream = new DeltaStream;
   v1::SubscribeRequest header;
   Payload payload;
   std::shared_ptr<Caller> caller;

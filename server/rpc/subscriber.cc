@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "common/base/limits.h"
-#include "common/telemetry/log.h"
 #include "server/rpc/broadcast_queue.h"
-#include "server/rpc/call_memory.h"
 #include "server/rpc/shared_snapshots.h"
 #include "server/store/dense_snapshot.h"
 #include "server/store/pinned_bytes.h"
@@ -20,17 +18,14 @@ std::atomic<uint64_t> last_id{0};
 }  // namespace
 
 Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
-                       std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total,
-                       CallMemory* memory)
+                       std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total)
     : id_(++last_id),
       options_(std::move(options)),
       store_(store),
       sink_(sink),
       queue_(std::move(queue)),
       snapshots_(std::move(snapshots)),
-      bytes_total_(std::move(bytes_total)),
-      memory_(memory),
-      room_(memory) {
+      bytes_total_(std::move(bytes_total)) {
   for (const DeltaPath::Subscription::Table& table : options_.subscription.tables) tables_.push_back(table.id);
   std::sort(tables_.begin(), tables_.end());
   MutexLock lock(&mu_);
@@ -63,16 +58,6 @@ void Subscriber::OnWritten(bool ok) {
     MutexLock lock(&mu_);
     writing_ = false;
     if (!ok && !end_.has_value()) end_ = absl::CancelledError("the subscriber has disconnected");
-  }
-  Post();
-}
-
-void Subscriber::EndIfUnread(int64_t now_ms) {
-  {
-    MutexLock lock(&mu_);
-    const auto long_ms = static_cast<int64_t>(writing_bytes_ * 1000 / limits::kUnreadBytesPerSecond);
-    if (!writing_ || breaks_ || broken_ || now_ms - write_ms_ <= limits::kUnreadMs + long_ms) return;
-    breaks_ = true;
   }
   Post();
 }
@@ -125,13 +110,9 @@ void Subscriber::Run() {
   posted_ = false;
   if (running_) return;
   running_ = true;
-  while (true) {
-    const Action action = NextAction();
-    const uint64_t freed = room_.TakeFreed();
-    if (action == Action::kNothing && freed == 0) break;
+  for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
     const uint64_t since = round_since_;
-    const uint64_t asked = room_.asked();
     std::optional<DeltaPath::Held> from;
     bool checked = false;
     v1::Delta delta;
@@ -145,25 +126,16 @@ void Subscriber::Run() {
       delta.Swap(&message_);
       payload.swap(message_payload_);
       message_bytes_ = 0;
-    } else if (action == Action::kFinish) {
+    } else {
       status = *end_;
     }
     mu_.Unlock();
-    if (freed > 0) memory_->broadcasts().Give(freed);
     switch (action) {
-      case Action::kAwaitRoom:
-        AwaitRoom(asked);
-        break;
       case Action::kCollect:
         Collect(shard_index, from, checked, since);
         break;
       case Action::kWrite:
         sink_->Write(std::move(delta), std::move(payload));
-        break;
-      case Action::kBreak:
-        LODESTONE_LOG(WARN, "rpc", "a subscription ends: it is not read while others wait for memory peer={}",
-                      options_.peer);
-        sink_->Break();
         break;
       case Action::kFinish:
         sink_->Finish(std::move(status));
@@ -177,74 +149,38 @@ void Subscriber::Run() {
 }
 
 Subscriber::Action Subscriber::NextAction() {
-  if (!started_ || finished_) return Action::kNothing;
-  if (writing_) {
-    if (!breaks_ || broken_) return Action::kNothing;
-    broken_ = true;
-    return Action::kBreak;
-  }
+  if (!started_ || finished_ || writing_) return Action::kNothing;
   if (message_.shards_size() == 0) packed_.clear();  // What they were packed in is written.
   if (end_.has_value()) {
     finished_ = true;
-    room_.FreeAll();
     change_.reset();
     message_payload_.clear();
     packed_.clear();
     return Action::kFinish;
   }
   if (collecting_) return Action::kNothing;
-  if (packed_.empty() && change_ == nullptr) room_.FreeUnlessTurn();
   if (!round_active_) {
     if (!due_) return Action::kNothing;
     due_ = false;
     round_since_ = due_since_;
     round_active_ = true;
     next_shard_ = 0;
-    if (memory_ != nullptr) shard_bytes_ = store_->deltas().BytesPerShard(options_.subscription);
   }
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
   if (!full && change_ == nullptr && FindNextShard()) {
-    if (room_.Take(shard_bytes_)) {
-      collecting_ = true;
-      return Action::kCollect;
-    }
-    if (message_.shards_size() == 0) return room_.BeginWait() ? Action::kAwaitRoom : Action::kNothing;
+    collecting_ = true;
+    return Action::kCollect;
   }
   if (message_.shards_size() > 0) {
     writing_ = true;
     ++deltas_;
     bytes_ += message_bytes_;
     bytes_total_->fetch_add(message_bytes_, std::memory_order_relaxed);
-    writing_bytes_ = message_bytes_;
-    if (memory_ != nullptr) write_ms_ = memory_->NowMs();
     return Action::kWrite;
   }
   round_active_ = false;
-  room_.FreeAll();
   return due_ ? NextAction() : Action::kNothing;
-}
-
-void Subscriber::AwaitRoom(uint64_t bytes) {
-  MemoryLine* const line = &memory_->broadcasts();
-  line->Await(bytes, [weak = weak_from_this(), line, bytes] {
-    const auto subscriber = weak.lock();
-    if (subscriber == nullptr || !subscriber->OnRoom()) line->Give(bytes);
-  });
-  line->Settle();
-}
-
-bool Subscriber::OnRoom() {
-  {
-    MutexLock lock(&mu_);
-    if (finished_) {
-      room_.RefuseTurn();
-      return false;
-    }
-    room_.OnTurn();
-  }
-  Post();
-  return true;
 }
 
 bool Subscriber::FindNextShard() {
@@ -296,7 +232,7 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
     for (const ShardChange::Piece& piece : change->pieces) bytes += piece.payload_bytes;
     const auto pinned =
         std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().pinned(), bytes}});
-    self->OnChange(shard_index, {pinned, &pinned->change}, bytes);
+    self->OnChange(shard_index, {pinned, &pinned->change});
   });
 }
 
@@ -321,12 +257,10 @@ void Subscriber::OnSnapshot(size_t shard_index, const std::shared_ptr<const Dens
   OnChange(shard_index, DenseSnapshot::ChangeSince(snapshot, from));
 }
 
-void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change,
-                          std::optional<uint64_t> bytes) {
+void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
-    if (bytes.has_value()) room_.Shrink(*bytes);
     held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
     if (!finished_) {

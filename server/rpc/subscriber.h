@@ -7,12 +7,9 @@
 // time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
-// What it keeps in memory counts in the memory's line of broadcasts, by what its collections may bring. A subscriber
-// that finds no room there first writes what it has, and then waits in that line with nothing.
-//
 // Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
 // (broadcast_queue.h). Keeps itself alive while the store collects for it; holds at most one shard's change and one
-// message. The store, the memory and the sink must outlive it.
+// message. The store and the sink must outlive it.
 #pragma once
 
 #include <atomic>
@@ -31,14 +28,12 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/rpc/delta_sink.h"
-#include "server/rpc/subscriber_room.h"
 #include "server/store/delta_path.h"
 #include "server/store/shard_change.h"
 
 namespace lodestone::server {
 
 class BroadcastQueue;
-class CallMemory;
 class DenseSnapshot;
 class SharedSnapshots;
 class Store;
@@ -57,8 +52,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
     std::vector<std::optional<DeltaPath::Held>> held;  // Per shard: what the reader reports that it has.
   };
   Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
-             std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total,
-             CallMemory* memory);
+             std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total);
 
   // Distinct, and growing: one made later has a greater one.
   uint64_t id() const { return id_; }
@@ -67,9 +61,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void Start();
   // Completes the sink's Write; not `ok`: the stream is broken.
   void OnWritten(bool ok);
-  // Breaks the connection if its reader has not read what is being written for limits::kUnreadMs, and more for a long
-  // message.
-  void EndIfUnread(int64_t now_ms);
   // Ends the stream: Finish follows with `status` once no write is under way. Only the first call counts.
   void Cancel(absl::Status status);
 
@@ -84,23 +75,19 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
-  enum class Action { kNothing, kAwaitRoom, kCollect, kWrite, kBreak, kFinish };
+  enum class Action { kNothing, kCollect, kWrite, kFinish };
 
   // Has the queue run it.
   void Post();
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AwaitRoom(uint64_t bytes);
-  // Its turn has come. False: it is of no use any more.
-  bool OnRoom();
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
   void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
   void OnCollectFailed(const absl::Status& status);
   void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
-  // `bytes`: that the change takes, if that is known to be all.
-  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change, std::optional<uint64_t> bytes = {});
+  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change);
 
   // Constant after construction.
   const uint64_t id_;
@@ -111,7 +98,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   const std::shared_ptr<BroadcastQueue> queue_;
   const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<BroadcastBytes> bytes_total_;
-  CallMemory* const memory_;  // Null: there are no bounds.
 
   mutable Mutex mu_;
   bool started_ ABSL_GUARDED_BY(mu_) = false;
@@ -123,12 +109,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool round_active_ ABSL_GUARDED_BY(mu_) = false;
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of the write under way,
-  int64_t write_ms_ ABSL_GUARDED_BY(mu_) = 0;      // which began then.
-  bool breaks_ ABSL_GUARDED_BY(mu_) = false;       // The connection is to be broken,
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;       // and is.
-  SubscriberRoom room_ ABSL_GUARDED_BY(mu_);
-  uint64_t shard_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // That a collection of the round may bring.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
   std::vector<std::optional<DeltaPath::Held>> held_

@@ -42,9 +42,6 @@ class SubscriberSet {
   // Cancels all subscribers and refuses new ones, because the ps shuts down; ends RunThread.
   void Close();
 
-  // Ends those whose readers have not read for long.
-  void EndUnread(int64_t now_ms);
-
   // Has the thread serve the subscribers of `tables`, each once.
   void ServeTables(std::span<const TableId> tables);
   // The broadcaster's thread: serves subscribers, and runs those that have a step to take, until Close.

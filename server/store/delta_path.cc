@@ -71,12 +71,6 @@ std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const
   return shards;
 }
 
-uint64_t DeltaPath::BytesPerShard(const Subscription& subscription) const {
-  uint64_t bytes = 0;
-  for (const Table* table : Wanted(subscription)) bytes += table->counters().bytes.load(std::memory_order_relaxed);
-  return bytes / std::max<size_t>(1, shards_->owned().size());
-}
-
 void DeltaPath::AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done) {
   if (!committed_only_) return done(absl::OkStatus());
   const ReplicaSink::Position position{shard, shards_->VersionOf(shard)};

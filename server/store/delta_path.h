@@ -49,9 +49,6 @@ class DeltaPath {
   // Whether it wants no rows, so that Snapshot has all that it wants.
   bool IsDense(const Subscription& subscription) const;
 
-  // What the change of a shard may take in memory, about: as much as its tables take there, of shards that are alike.
-  uint64_t BytesPerShard(const Subscription& subscription) const;
-
   // What a subscriber holds of a shard: a version, which is the same update only within one term.
   struct Held {
     uint64_t term = 0;

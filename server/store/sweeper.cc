@@ -18,13 +18,13 @@ namespace lodestone::server {
 // Of one executor's shards, one after the other: of all steps one alone waits in its queue, so that what comes
 // meanwhile waits for one.
 struct Sweeper::Sweep {
-  int64_t now_ms = 0;
   std::vector<ShardId> shards;   // The last one is swept.
   bool begun = false;            // Its sweep is.
   std::vector<SweepShare> left;  // Of that one.
 };
 
 void Sweeper::Tick(int64_t now_ms) {
+  now_ms_.store(now_ms);
   if (!gate_->open()) return;
   const std::vector<Incarnation> forgotten = sessions_->ForgetIdle(now_ms);
   if (!forgotten.empty()) ForgetWorkers(forgotten, forgotten, /*ended=*/false);
@@ -35,7 +35,7 @@ void Sweeper::Tick(int64_t now_ms) {
   std::vector<std::shared_ptr<Sweep>> sweeps(shards_->executors().size());
   for (const ShardId shard : shards_->owned()) {
     std::shared_ptr<Sweep>& sweep = sweeps[shards_->ExecutorOf(shard)];
-    if (sweep == nullptr) sweep = std::make_shared<Sweep>(Sweep{.now_ms = now_ms});
+    if (sweep == nullptr) sweep = std::make_shared<Sweep>();
     sweep->shards.push_back(shard);
   }
   for (size_t executor = 0; executor < sweeps.size(); ++executor) {
@@ -54,7 +54,7 @@ void Sweeper::SweepStep(size_t executor, const std::shared_ptr<Sweep>& sweep) {
   if (!sweep->begun && shards_->Owns(shard)) sweep->left = shards_->Get(shard)->BeginSweep();
   sweep->begun = true;
   if (!sweep->left.empty() && shards_->Owns(shard)) {
-    EvictExpired(shard, sweep->now_ms, &sweep->left);
+    EvictExpired(shard, now_ms_.load(), &sweep->left);
   } else {
     sweep->left.clear();
   }

@@ -50,6 +50,7 @@ class Sweeper {
   const Catalog* const catalog_;
   Sessions* const sessions_;
   std::atomic<size_t> sweeping_{0};  // Executors whose sweep goes on.
+  std::atomic<int64_t> now_ms_{0};   // Of the last Tick.
   std::atomic<bool> stopped_{false};
 };
 

@@ -1,6 +1,6 @@
 // Real ps whose processes die while their machine lives, at the default lease: others serve their shards without
-// waiting for it. What is promised is 1 s, which the quickest of a few has to keep: so a busy machine is no failure.
-// Each is printed.
+// waiting for it. What is promised is 1 s, which the quickest of a few has to keep, as a machine may be busy now
+// and then. Each is printed.
 #include <signal.h>
 
 #include <algorithm>

@@ -304,7 +304,7 @@ TEST_F(EtcdTest, WhenTheProcessThatServesTheCoordinatorDiesNobodyWaitsForItsLeas
     EXPECT_TRUE(WaitFor([&] { return InSync() == cluster_->config().cluster().shards(); }));
   }
 #ifndef LODESTONE_SANITIZER
-  // Of the quickest, so that a busy machine is no failure: 0.3 s and 0.7 s are usual.
+  // Of the quickest, as a machine may be busy now and then: 0.3 s and 0.7 s are usual.
   EXPECT_LT(least_elected_ms, 1000);
   EXPECT_LT(least_served_ms, 2000);
 #endif

@@ -47,10 +47,10 @@ double MsSince(std::chrono::steady_clock::time_point began) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
 }
 
-// The median of sorted times, each of which counts for as long as it takes: so one that waits for all of the work
-// weighs more than all quick ones before it.
+// The median of sorted times, each of which counts for as long as it takes, a second at most: so one that waits for all
+// of the work weighs more than all quick ones before it.
 double InTheMiddle(const std::vector<double>& times_ms) {
-  const auto weight = [](double time_ms) { return time_ms + static_cast<double>(kPace.count()); };
+  const auto weight = [](double time_ms) { return std::min(time_ms, 1000.0) + static_cast<double>(kPace.count()); };
   double left_ms = 0;
   for (const double time_ms : times_ms) left_ms += weight(time_ms) / 2;
   for (const double time_ms : times_ms) {

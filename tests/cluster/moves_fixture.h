@@ -103,6 +103,7 @@ class MovesFixture : public PushingFixture {
     uint64_t moves = 0, kills = 0, planned = 0;
     ASSERT_TRUE(Await([this] { return (void)MovesSeen(), !owners_.empty(); }));
     while (moves < wanted || kills < wanted_kills) {
+      ASSERT_LT(planned, 100 * (wanted + wanted_kills)) << "moves are planned and not seen: " << moves;
       const uint32_t to = draw(servers);
       std::vector<uint32_t> shards;
       for (uint32_t i = 1 + draw(4); i > 0; --i) shards.push_back(draw(kShards));

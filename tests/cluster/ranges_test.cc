@@ -229,7 +229,8 @@ TEST_F(RangesRun, AWorkerThatIsStoppedBeyondItsLeaseLosesItsRangesToAnother) {
   const int64_t stopped_ms = SteadyTime().NowMs();
   ASSERT_GT(State().open_size(), 0);
   StartWorker();
-  while (State().leased_again() == 0) Pump();
+  while (State().leased_again() == 0 && !State().over()) Pump();
+  ASSERT_GT(State().leased_again(), 0u);
   std::printf("from the stop of the worker until another had one of its ranges: %lld ms\n",
               static_cast<long long>(SteadyTime().NowMs() - stopped_ms));
   stopped->Signal(SIGCONT);

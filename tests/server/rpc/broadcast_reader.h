@@ -59,14 +59,6 @@ class Reader final : public DeltaSink {
     if (answer) subscriber_->OnWritten(true);
   }
 
-  void Break() override {
-    {
-      MutexLock lock(&mu_);
-      writing_ = false;
-    }
-    subscriber_->OnWritten(false);
-  }
-
   void Finish(absl::Status status) override {
     MutexLock lock(&mu_);
     EXPECT_FALSE(writing_) << "an end during a write";

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "common/base/limits.h"
-#include "server/rpc/call_memory.h"
 #include "server/rpc/subscriber.h"
 #include "tests/server/rpc/broadcast_reader.h"
 #include "tests/server/rpc/exchange_tables.h"
@@ -30,10 +29,7 @@ class BroadcastTest : public StoreTest {
     a_ = tables->tables(0).id();
     b_ = tables->tables(1).id();
     e_ = tables->tables(2).id();
-    if (memory_bytes_ > 0) {
-      memory_ = std::make_unique<CallMemory>([this] { return memory_bytes_; }, &time_);
-    }
-    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), subscribers_max, memory_.get());
+    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), subscribers_max);
   }
 
   static v1::Broadcast Never() {
@@ -144,8 +140,6 @@ class BroadcastTest : public StoreTest {
     return status.server().broadcast_pinned_bytes();
   }
 
-  uint64_t memory_bytes_ = 0;  // For calls; 0: no bounds. Before Start.
-  std::unique_ptr<CallMemory> memory_;
   BlockLayout layout_;
   TableId a_ = 0;
   TableId b_ = 0;
@@ -327,55 +321,6 @@ TEST_F(BroadcastTest, SendsNothingOfAnEmbeddingTableWhoseRowsWereNotAskedFor) {
   reader->subscriber().Serve();
   reader->Leave();
   EXPECT_TRUE(reader->deltas().empty());
-}
-
-TEST_F(BroadcastTest, WhatSubscribersKeepInMemoryIsBoundedAndEachHasItsTurn) {
-  memory_bytes_ = 2;  // So that each collection has the line for itself.
-  Start();
-  PushDense(a_, 2.5f);
-  PushRows({{1, 1.0f}, {2, 2.0f}, {300, 3.0f}});
-  Reader* const by_hand = NewReader(Reader::Answer::kByHand);
-  ASSERT_TRUE(Subscribe(by_hand, {a_, b_, e_}).ok());
-  by_hand->AwaitDeltas(1);
-  Reader* const other = NewReader();
-  ASSERT_TRUE(Subscribe(other, {a_, b_, e_}).ok());
-  while (memory_->broadcasts().waiting() == 0) std::this_thread::yield();
-  EXPECT_TRUE(other->deltas().empty()) << "while the first keeps a shard's change in memory";
-  for (size_t shard = 1; shard <= kShards; ++shard) {
-    by_hand->AwaitDeltas(shard);
-    EXPECT_EQ(by_hand->deltas().back().delta.shards_size(), 1) << "it writes what it has before it waits for room";
-    by_hand->AnswerByHand(true);
-  }
-  other->AwaitVersions(StoreVersions());
-  ExpectHoldsAll(*by_hand);
-  ExpectHoldsAll(*other);
-  PushRows({{2, 4.0f}});
-  ServeAndCatchUp(other);
-  ExpectHoldsAll(*other);
-  while (memory_->broadcasts().bytes() > 0) std::this_thread::yield();
-}
-
-TEST_F(BroadcastTest, AReaderThatDoesNotReadLosesItsConnectionOnceOthersWaitForMemory) {
-  memory_bytes_ = 2;
-  Start();
-  PushDense(a_, 2.5f);
-  Reader* const unread = NewReader(Reader::Answer::kByHand);
-  ASSERT_TRUE(Subscribe(unread, {a_}).ok());
-  unread->AwaitDeltas(1);
-  time_.AdvanceMs(10 * limits::kUnreadMs);
-  broadcaster_->Tick();
-  EXPECT_FALSE(unread->ended()) << "nobody waits for it";
-  Reader* const other = NewReader();
-  ASSERT_TRUE(Subscribe(other, {a_}).ok());
-  while (memory_->broadcasts().waiting() == 0) std::this_thread::yield();
-  time_.AdvanceMs(limits::kUnreadMs - 1);
-  broadcaster_->Tick();
-  EXPECT_TRUE(other->deltas().empty());
-  time_.AdvanceMs(1);
-  broadcaster_->Tick();
-  EXPECT_EQ(unread->AwaitEnd().code(), absl::StatusCode::kCancelled);
-  other->AwaitVersions(StoreVersions());
-  EXPECT_EQ(other->blocks(a_), PullBlocks(a_, layout_));
 }
 
 TEST_F(BroadcastTest, LetsASlowReaderSkipToTheNewest) {

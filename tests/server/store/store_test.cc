@@ -712,7 +712,7 @@ TEST_F(StoreTest, OfASweepOneStepWaitsInAnExecutorsQueueHoweverManyShardsItHas) 
   });
   is_busy.wait();
   store_->Tick();
-  EXPECT_EQ(executor.queue_length(), 1u);
+  EXPECT_EQ(executor.queue_length(), 2u) << "a step of the sweep, and one that measures loads";
   released.count_down();
   thread.join();
 }
