@@ -111,7 +111,7 @@ fs::path ParentOr(const std::string& parent) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, uint32_t shards) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
   const std::string config_file = folder->File("bench.yaml");
   const std::string address_file = folder->File("address");
   std::ofstream(config_file) << kConfig;
@@ -152,7 +152,8 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   }
   config.mutable_coordinator()->set_address(address);
   if (config.cluster().replicas() > 1) LODESTONE_RETURN_IF_ERROR(AwaitFollowers(address, config.cluster().shards()));
-  return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(http_addresses), std::move(children)));
+  return std::unique_ptr<LocalPs>(
+      new LocalPs(std::move(folder), std::move(config), std::move(http_addresses), std::move(children)));
 }
 
 std::string LocalPs::Ended() const {

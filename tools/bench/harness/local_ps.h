@@ -18,6 +18,21 @@
 
 namespace lodestone::bench {
 
+// A folder in `parent`, or in the system's place for temporary files; it goes with this object, with all in it.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create(const std::string& parent = "");
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
 class LocalPs {
  public:
   // Starts the ps with its defaults, but without cluster.shared_memory, with `shards` shards (0: the default number)
@@ -35,28 +50,17 @@ class LocalPs {
   std::optional<double> CopiedBytes() const;
 
  private:
-  LocalPs(v1::Config config, std::vector<std::string> http_addresses,
+  LocalPs(std::unique_ptr<TemporaryFolder> folder, v1::Config config, std::vector<std::string> http_addresses,
           std::vector<std::unique_ptr<psctl::Child>> children)
-      : config_(std::move(config)), http_addresses_(std::move(http_addresses)), children_(std::move(children)) {}
+      : folder_(std::move(folder)),
+        config_(std::move(config)),
+        http_addresses_(std::move(http_addresses)),
+        children_(std::move(children)) {}
 
+  const std::unique_ptr<TemporaryFolder> folder_;  // A ps may use it for a while after it has written its address.
   v1::Config config_;
   std::vector<std::string> http_addresses_;              // By index.
   std::vector<std::unique_ptr<psctl::Child>> children_;  // By index.
-};
-
-// A folder in `parent`, or in the system's place for temporary files; it goes with this object, with all in it.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create(const std::string& parent = "");
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
 };
 
 // What kind of filesystem TemporaryFolder::Create(parent) uses: "ext4", "tmpfs"; a number in hexadecimal if it is rare.
