@@ -68,8 +68,8 @@ inline constexpr size_t kExchangeBytesMax = 256 << 20;      // Of unanswered cal
 inline constexpr size_t kSmallAnswerBytes = 1 << 20;        // The only one of a stream has room, whatever others hold.
 inline constexpr int64_t kUnreadMs = 30'000;                // While calls wait, answers may be unread so long
 inline constexpr size_t kUnreadBytesPerSecond = 256 << 10;  // plus what they take at this rate.
-inline constexpr uint64_t kCallMemoryParts = 16;            // Of server.memory_max_bytes, one is for calls; at least
-inline constexpr uint64_t kCallMemoryMessages = 4;          // this many messages of server.message_max_bytes.
+inline constexpr uint64_t kCallMemoryParts = 16;            // Of server.memory_max_bytes, one is for calls; where
+inline constexpr uint64_t kCallMemoryMessages = 4;          // tables leave room, up to this many messages.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;      // Longest single hold of AwaitClock.
 
 // Coordinator, with etcd.
