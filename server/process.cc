@@ -140,6 +140,7 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.member = [this] { return MemberNow(); };
   sources.add_waits = [this](v1::StatusResponse* status) {
     call_memory_.FillStatus(name_, status);
+    store_.deltas().pinned()->FillStatus(name_, "broadcasts", status);
     readiness_.FillStatus(status);
     lost_shards_.FillStatus(status);
   };
@@ -364,6 +365,7 @@ void ServerProcess::RunTicks() {
     mu_.Unlock();
     store_.Tick();
     exchange_.Tick();
+    broadcaster_.Tick();
     refused_.Tick();
     CheckDisk();
     mu_.Lock();

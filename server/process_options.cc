@@ -35,7 +35,8 @@ std::function<uint64_t()> CallMemoryBytes(const v1::Config& config, std::functio
   const uint64_t most = std::max(least, limits::kCallMemoryMessages * config.server().message_max_bytes());
   return [all, least, most, table_bytes = std::move(table_bytes)] {
     const uint64_t left = all - std::min(all, table_bytes());
-    return std::clamp(left / 3 * 2, least, most);  // Large answers have half as much again (CallMemory).
+    // Large answers have half as much again (CallMemory), and broadcasts what is left (store.cc).
+    return std::clamp(left / 2, least, most);
   };
 }
 

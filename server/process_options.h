@@ -21,8 +21,8 @@ absl::Status CheckProcessConfig(const v1::Config& config);
 // `time` must outlive the store.
 Store::Options StoreOptions(const v1::Config& config, const TimeSource* time);
 
-// Says how many bytes CallMemory may hold: a sixteenth of server.memory_max_bytes, or, where the tables leave more than
-// that, up to four messages.
+// Says how many bytes CallMemory may hold: a part of server.memory_max_bytes (limits::kCallMemoryParts), or, where the
+// tables leave more than that, up to four messages.
 std::function<uint64_t()> CallMemoryBytes(const v1::Config& config, std::function<uint64_t()> table_bytes);
 
 // How memory that workers of this machine offer is used; null: it is refused. `store` must outlive what is returned.

@@ -66,10 +66,12 @@ inline constexpr size_t kPackBytesTarget = 512 << 10;       // Calls are packed 
 inline constexpr size_t kExchangeCallsMax = 1024;           // In one message; unanswered before a ps reads no further.
 inline constexpr size_t kExchangeBytesMax = 256 << 20;      // Of unanswered calls and unwritten answers, the same.
 inline constexpr size_t kSmallAnswerBytes = 1 << 20;        // The only one of a stream has room, whatever others hold.
-inline constexpr int64_t kUnreadMs = 30'000;                // While calls wait, answers may be unread so long
-inline constexpr size_t kUnreadBytesPerSecond = 256 << 10;  // plus what they take at this rate.
-inline constexpr uint64_t kCallMemoryParts = 16;            // Of server.memory_max_bytes, one is for calls; where
+inline constexpr size_t kSmallChangesBytes = 1 << 20;       // So much a subscriber may keep whatever others do.
+inline constexpr int64_t kUnreadMs = 30'000;                // While others wait, what is sent may be unread so long
+inline constexpr size_t kUnreadBytesPerSecond = 256 << 10;  // plus what it takes at this rate.
+inline constexpr uint64_t kCallMemoryParts = 24;            // Of server.memory_max_bytes, one is for calls; where
 inline constexpr uint64_t kCallMemoryMessages = 4;          // tables leave room, up to this many messages.
+inline constexpr uint64_t kBroadcastMemoryParts = 32;       // Of it, one is for broadcasts; more where there is room.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;      // Longest single hold of AwaitClock.
 
 // Coordinator, with etcd.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "server/rpc/shared_snapshots.h"
 #include "server/rpc/subscriber.h"
@@ -72,9 +73,14 @@ void Broadcaster::EndAll() { subscribers_->CancelAll(); }
 
 void Broadcaster::Shutdown() { subscribers_->Close(); }
 
+void Broadcaster::Tick() {
+  const MemoryLine& pinned = *store_->deltas().pinned();
+  if (pinned.waited_ms() >= limits::kUnreadMs) subscribers_->EndUnread(pinned.NowMs());
+}
+
 void Broadcaster::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_broadcast_bytes(bytes_total_->load(std::memory_order_relaxed));
-  status->mutable_server()->set_broadcast_pinned_bytes(store_->deltas().pinned()->load(std::memory_order_relaxed));
+  status->mutable_server()->set_broadcast_pinned_bytes(store_->deltas().pinned()->bytes());
   subscribers_->FillStatus(status);
 }
 

@@ -43,6 +43,9 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
+  // About once a second: while subscribers wait for memory, ends the streams that keep some and are not read.
+  void Tick();
+
   // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.
   void FillStatus(v1::StatusResponse* status) const;
 

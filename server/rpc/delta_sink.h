@@ -1,6 +1,7 @@
 // The destination of one subscriber's deltas: a unary Subscribe's stream, or a subscription on a stream Exchange.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,9 @@ class DeltaSink {
   virtual ~DeltaSink() = default;
   // Starts writing a delta: its header, without payload, and the payload.
   virtual void Write(v1::Delta delta, std::vector<grpc::Slice> payload) = 0;
+  // Breaks the stream if its reader has not taken what is being written for as long as a slow one needs
+  // (unread_write.h). Comes during a write only, with a lock of the Subscriber's: nothing is called back from within.
+  virtual void EndIfUnread(int64_t now_ms) = 0;
   // Ends the stream.
   virtual void Finish(absl::Status status) = 0;
 };

@@ -57,7 +57,7 @@ void Exchange::Tick() {
   if (memory_ == nullptr) return;
   const int64_t waited_ms = std::max(memory_->waited_ms(), memory_->large_answers().waited_ms());
   if (waited_ms < limits::kUnreadMs) return;
-  for (const auto& stream : Streams()) stream->EndIfUnread(memory_->NowMs());
+  for (const auto& stream : Streams()) stream->EndIfUnread(memory_->NowMs(), /*deltas=*/false);
 }
 
 void Exchange::Drain() {

@@ -39,6 +39,7 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
     stream_->SendDelta(id_, std::move(delta), std::move(payload));
   }
+  void EndIfUnread(int64_t now_ms) override { stream_->EndIfUnread(now_ms, /*deltas=*/true); }
   void Finish(absl::Status status) override { stream_->EndSubscription(id_, status); }
 
   std::shared_ptr<Subscriber> subscriber;  // Null until the Broadcaster has made it; set before the first Write.
@@ -134,16 +135,13 @@ void ExchangeStream::Revoke(const absl::Status& why) {
   End(why);
 }
 
-void ExchangeStream::EndIfUnread(int64_t now_ms) {
+void ExchangeStream::EndIfUnread(int64_t now_ms, bool deltas) {
   MutexLock lock(&mu_);
-  const size_t bytes = flow_.answer_bytes() > 0 ? flow_.writing_bytes() : 0;
-  if (bytes == 0 || std::exchange(unread_write_, flow_.packed()) != flow_.packed()) unread_since_ms_ = now_ms;
-  const int64_t unread_ms = now_ms - unread_since_ms_;
-  if (unread_ms <= limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond)) return;
+  unread_.Look(now_ms, flow_.packed(), flow_.writing_bytes());
+  if (!unread_.is_over() || (!deltas && flow_.answer_bytes() == 0)) return;
   if (done_ || std::exchange(revoked_, true)) return;
-  LODESTONE_LOG(WARN, "rpc",
-                "a stream ends: its answers are not read while calls wait for memory peer={} bytes={} ms={}", peer_,
-                bytes, unread_ms);
+  LODESTONE_LOG(WARN, "rpc", "a stream ends: its {} are not read while others wait for memory peer={} bytes={} ms={}",
+                deltas ? "broadcasts" : "answers", peer_, flow_.writing_bytes(), unread_.unread_ms());
   context_->TryCancel();  // No status would reach a client that does not read.
 }
 

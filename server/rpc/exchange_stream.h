@@ -25,6 +25,7 @@
 #include "server/rpc/call_reader.h"
 #include "server/rpc/exchange_flow.h"
 #include "server/rpc/stream_budget.h"
+#include "server/rpc/unread_write.h"
 
 namespace lodestone::server {
 
@@ -53,9 +54,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Ends the stream with `status` once the calls it has read are answered.
   void End(const absl::Status& status);
   void Revoke(const absl::Status& why) override;
-  // About once a second while others wait for memory: ends the stream if it holds answers, and its client has not read
-  // what is being written since the first of these calls, for limits::kUnreadMs and more for a long one.
-  void EndIfUnread(int64_t now_ms);
+  // About once a second while others wait for memory that answers (or `deltas`) keep: ends the stream if it holds such,
+  // and its client does not read what is being written (unread_write.h).
+  void EndIfUnread(int64_t now_ms, bool deltas);
 
   // gRPC's.
   void OnReadDone(bool ok) override;
@@ -118,8 +119,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run.
   bool done_ ABSL_GUARDED_BY(mu_) = false;                   // gRPC does not use the stream any more.
   bool revoked_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t unread_write_ ABSL_GUARDED_BY(mu_) = 0;  // The write under way at the last EndIfUnread, by flow_.packed().
-  int64_t unread_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  UnreadWrite unread_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.
 };
 

@@ -1,5 +1,6 @@
 #include "server/rpc/parameter_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
+#include "common/telemetry/log.h"
 #include "common/wire/message.h"
 #include "server/auth/revocable.h"
 #include "server/rpc/broadcaster.h"
@@ -15,6 +17,7 @@
 #include "server/rpc/exchange.h"
 #include "server/rpc/push_pull.h"
 #include "server/rpc/subscriber.h"
+#include "server/rpc/unread_write.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -50,6 +53,8 @@ absl::Status AddAnswer(size_t bytes, UnaryCall* call, CountedReactor* reactor) {
 // The stream of one unary Subscribe. Owned by gRPC until OnDone.
 class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
  public:
+  explicit DeltaStream(grpc::CallbackServerContext* context) : context_(context) {}
+
   // Ends the subscription when its caller loses the right to it.
   class Ender final : public Revocable {
    public:
@@ -76,12 +81,23 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
 
   void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
     message_ = BuildMessage(delta, payload);
+    ++writes_;
+    writing_bytes_ = message_.Length();
     StartWrite(&message_);
+  }
+  void EndIfUnread(int64_t now_ms) override {
+    unread_.Look(now_ms, writes_, writing_bytes_);
+    if (!unread_.is_over()) return;
+    LODESTONE_LOG(WARN, "rpc",
+                  "a stream ends: its broadcasts are not read while others wait for memory peer={} bytes={} ms={}",
+                  context_->peer(), writing_bytes_.load(), unread_.unread_ms());
+    context_->TryCancel();  // No status would reach a client that does not read.
   }
   void Finish(absl::Status status) override { grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpc(status)); }
 
   void OnWriteDone(bool ok) override {
     message_.Clear();
+    writing_bytes_ = 0;
     subscriber_->OnWritten(ok);
   }
   void OnCancel() override {
@@ -92,7 +108,11 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
  private:
   std::shared_ptr<Subscriber> subscriber_;  // Null if it was refused.
   std::shared_ptr<Ender> ender_;
-  grpc::ByteBuffer message_;  // Being written.
+  grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone.
+  grpc::ByteBuffer message_;                    // Being written.
+  std::atomic<uint64_t> writes_{0};
+  std::atomic<size_t> writing_bytes_{0};  // Of the write under way.
+  UnreadWrite unread_;                    // EndIfUnread's.
 };
 
 }  // namespace
@@ -224,7 +244,7 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  auto* const stream = new DeltaStream;
+  auto* const stream = new DeltaStream(context);
   v1::SubscribeRequest header;
   Payload payload;
   std::shared_ptr<Caller> caller;

@@ -11,11 +11,24 @@ uint64_t SharedSnapshots::Now() const {
   return now_;
 }
 
-void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any,
-                          Done done) {
+SharedSnapshots::Key SharedSnapshots::KeyOf(ShardId shard, const DeltaPath::Subscription& subscription) {
   Key key{shard, {}};
   for (const DeltaPath::Subscription::Table& table : subscription.tables) key.tables.push_back(table.id);
   std::sort(key.tables.begin(), key.tables.end());
+  return key;
+}
+
+bool SharedSnapshots::Has(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any) const {
+  const Key key = KeyOf(shard, subscription);
+  MutexLock lock(&mu_);
+  const auto entry = entries_.find(key);
+  if (entry == entries_.end() || !(any || entry->second.began > since)) return false;
+  return entry->second.collecting || !entry->second.snapshot.expired();
+}
+
+void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any,
+                          Done done) {
+  Key key = KeyOf(shard, subscription);
   std::shared_ptr<const DenseSnapshot> snapshot;
   uint64_t began = 0;
   {

@@ -34,6 +34,8 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
   // as DeltaPath::Snapshot's.
   using Done = std::function<void(absl::StatusOr<DeltaPath::SharedSnapshot>, bool newer)>;
   void Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any, Done done);
+  // Whether Get would take one that others keep, or have collected now.
+  bool Has(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any) const;
 
  private:
   struct Key {
@@ -56,6 +58,7 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
     std::vector<Waiter> waiters;
   };
 
+  static Key KeyOf(ShardId shard, const DeltaPath::Subscription& subscription);
   void OnCollected(const Key& key, uint64_t began, const absl::StatusOr<DeltaPath::SharedSnapshot>& snapshot);
   // Drops the entries of which nobody holds the snapshot, if there are many entries.
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

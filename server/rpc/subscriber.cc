@@ -1,6 +1,7 @@
 #include "server/rpc/subscriber.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/base/limits.h"
@@ -62,6 +63,11 @@ void Subscriber::OnWritten(bool ok) {
   Post();
 }
 
+void Subscriber::EndIfUnread(int64_t now_ms) {
+  MutexLock lock(&mu_);
+  if (writing_ && !finished_) sink_->EndIfUnread(now_ms);
+}
+
 void Subscriber::Cancel(absl::Status status) {
   {
     MutexLock lock(&mu_);
@@ -106,56 +112,86 @@ void Subscriber::Post() {
 // one thread takes steps at a time: other threads record their events in the fields, which the next decision reads.
 void Subscriber::Run() {
   const std::shared_ptr<Subscriber> self = shared_from_this();
-  MutexLock lock(&mu_);
-  posted_ = false;
-  if (running_) return;
-  running_ = true;
-  for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
-    const size_t shard_index = next_shard_;
-    const uint64_t since = round_since_;
-    std::optional<DeltaPath::Held> from;
-    bool checked = false;
-    v1::Delta delta;
-    std::vector<grpc::Slice> payload;
-    absl::Status status;
-    if (action == Action::kCollect) {
-      from = held_[shard_index];
-      checked = checked_[shard_index];
-      ++next_shard_;
-    } else if (action == Action::kWrite) {
-      delta.Swap(&message_);
-      payload.swap(message_payload_);
-      message_bytes_ = 0;
-    } else {
-      status = *end_;
-    }
-    mu_.Unlock();
-    switch (action) {
-      case Action::kCollect:
-        Collect(shard_index, from, checked, since);
-        break;
-      case Action::kWrite:
-        sink_->Write(std::move(delta), std::move(payload));
-        break;
-      case Action::kFinish:
-        sink_->Finish(std::move(status));
-        break;
-      case Action::kNothing:
-        break;
-    }
-    mu_.Lock();
+  {
+    MutexLock lock(&mu_);
+    posted_ = false;
+    if (running_) return;
+    running_ = true;
   }
-  running_ = false;
+  while (RunStep()) {
+  }
 }
 
-Subscriber::Action Subscriber::NextAction() {
+bool Subscriber::RunStep() {
+  Dropped dropped;
+  Action action;
+  size_t shard_index = 0;
+  uint64_t since = 0;
+  uint64_t room_bytes = 0;
+  std::optional<DeltaPath::Held> from;
+  bool checked = false;
+  v1::Delta delta;
+  std::vector<grpc::Slice> payload;
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    action = NextAction(&dropped);
+    shard_index = next_shard_;
+    since = round_since_;
+    switch (action) {
+      case Action::kNothing:
+        running_ = false;
+        break;
+      case Action::kAwaitRoom:
+        room_bytes = NextChangeBytes();
+        break;
+      case Action::kCollect:
+        from = held_[shard_index];
+        checked = checked_[shard_index];
+        ++next_shard_;
+        break;
+      case Action::kWrite:
+        delta.Swap(&message_);
+        payload.swap(message_payload_);
+        message_bytes_ = 0;
+        break;
+      case Action::kFinish:
+        status = *end_;
+        break;
+    }
+  }
+  dropped.clear();
+  switch (action) {
+    case Action::kNothing:
+      return false;
+    case Action::kAwaitRoom:
+      AwaitRoom(room_bytes);
+      return true;
+    case Action::kCollect:
+      Collect(shard_index, from, checked, since);
+      return true;
+    case Action::kWrite:
+      sink_->Write(std::move(delta), std::move(payload));
+      return true;
+    case Action::kFinish:
+      sink_->Finish(std::move(status));
+      return true;
+  }
+  return false;
+}
+
+Subscriber::Action Subscriber::NextAction(Dropped* dropped) {
   if (!started_ || finished_ || writing_) return Action::kNothing;
-  if (message_.shards_size() == 0) packed_.clear();  // What they were packed in is written.
+  if (message_.shards_size() == 0) {  // What they were packed in is written.
+    DropPacked(dropped);
+    if (change_ == nullptr) kept_bytes_ = 0;
+  }
   if (end_.has_value()) {
     finished_ = true;
-    change_.reset();
+    DropPacked(dropped);
+    dropped->push_back(std::move(change_));
+    dropped->push_back(std::move(room_));
     message_payload_.clear();
-    packed_.clear();
     return Action::kFinish;
   }
   if (collecting_) return Action::kNothing;
@@ -169,8 +205,12 @@ Subscriber::Action Subscriber::NextAction() {
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
   if (!full && change_ == nullptr && FindNextShard()) {
-    collecting_ = true;
-    return Action::kCollect;
+    if (TakeRoom()) {
+      collecting_ = true;
+      return Action::kCollect;
+    }
+    // One that waits keeps nothing: what there is goes out before.
+    if (message_.shards_size() == 0) return std::exchange(awaits_room_, true) ? Action::kNothing : Action::kAwaitRoom;
   }
   if (message_.shards_size() > 0) {
     writing_ = true;
@@ -180,7 +220,62 @@ Subscriber::Action Subscriber::NextAction() {
     return Action::kWrite;
   }
   round_active_ = false;
-  return due_ ? NextAction() : Action::kNothing;
+  dropped->push_back(std::move(room_));
+  return due_ ? NextAction(dropped) : Action::kNothing;
+}
+
+void Subscriber::DropPacked(Dropped* dropped) {
+  dropped->insert(dropped->end(), std::make_move_iterator(packed_.begin()), std::make_move_iterator(packed_.end()));
+  packed_.clear();
+}
+
+uint64_t Subscriber::NextChangeBytes() const {
+  const uint64_t all = store_->deltas().BytesOf(options_.subscription, options_.shards[next_shard_]);
+  if (options_.dense || !held_[next_shard_].has_value()) return all;
+  return std::min(all, 2 * last_change_bytes_);  // As far as is known before.
+}
+
+bool Subscriber::TakeRoom() {
+  if (room_ != nullptr) return true;
+  if (awaits_room_) return false;
+  const std::shared_ptr<MemoryLine>& line = store_->deltas().pinned();
+  uint64_t bytes = NextChangeBytes();
+  if (kept_bytes_ + bytes <= limits::kSmallChangesBytes) {
+    line->Take(bytes);
+  } else if (!line->Ask(bytes)) {
+    if (kept_bytes_ > 0 || !OthersKeepNext()) return false;
+    bytes = 0;
+  }
+  room_ = std::make_shared<PinnedBytes>(line, bytes, PinnedBytes::Counted::kAlready);
+  return true;
+}
+
+bool Subscriber::OthersKeepNext() const {
+  const std::optional<DeltaPath::Held>& from = held_[next_shard_];
+  return SharesSnapshot(from, checked_[next_shard_]) &&
+         snapshots_->Has(options_.shards[next_shard_], options_.subscription, round_since_, /*any=*/!from.has_value());
+}
+
+void Subscriber::AwaitRoom(uint64_t bytes) {
+  const std::shared_ptr<MemoryLine>& line = store_->deltas().pinned();
+  line->Await(bytes, [weak = weak_from_this(), line, bytes] {
+    auto room = std::make_shared<PinnedBytes>(line, bytes, PinnedBytes::Counted::kAlready);
+    if (const auto self = weak.lock(); self != nullptr) self->OnRoom(std::move(room));
+  });
+  line->Settle();
+}
+
+void Subscriber::OnRoom(std::shared_ptr<PinnedBytes> room) {
+  {
+    MutexLock lock(&mu_);
+    awaits_room_ = false;
+    if (!finished_) room_ = std::move(room);
+  }
+  Post();
+}
+
+bool Subscriber::SharesSnapshot(const std::optional<DeltaPath::Held>& from, bool checked) const {
+  return options_.dense && (checked || !from.has_value());
 }
 
 bool Subscriber::FindNextShard() {
@@ -214,7 +309,7 @@ void Subscriber::PackMessage() {
 void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since) {
   const ShardId shard = options_.shards[shard_index];
   const std::shared_ptr<Subscriber> self = shared_from_this();
-  if (options_.dense && (checked || !from.has_value())) {
+  if (SharesSnapshot(from, checked)) {
     // An anchor may be the one that another subscriber is being sent already; the next round brings what came since.
     return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(),
                            [self, shard_index](absl::StatusOr<DeltaPath::SharedSnapshot> snapshot, bool newer) {
@@ -232,7 +327,7 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
     for (const ShardChange::Piece& piece : change->pieces) bytes += piece.payload_bytes;
     const auto pinned =
         std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().pinned(), bytes}});
-    self->OnChange(shard_index, {pinned, &pinned->change});
+    self->OnChange(shard_index, {pinned, &pinned->change}, bytes);
   });
 }
 
@@ -254,20 +349,25 @@ void Subscriber::OnSnapshot(size_t shard_index, const std::shared_ptr<const Dens
       due_since_ = snapshots_->Now();
     }
   }
-  OnChange(shard_index, DenseSnapshot::ChangeSince(snapshot, from));
+  OnChange(shard_index, DenseSnapshot::ChangeSince(snapshot, from), snapshot->bytes());
 }
 
-void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change) {
+void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change, uint64_t kept_bytes) {
+  std::shared_ptr<PinnedBytes> room;
   {
     MutexLock lock(&mu_);
+    room.swap(room_);  // Instead of it, the change itself counts now.
     collecting_ = false;
     held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
+    if (!change->pieces.front().delta.anchor()) last_change_bytes_ = kept_bytes;
     if (!finished_) {
+      kept_bytes_ += kept_bytes;
       change_ = std::move(change);
       next_piece_ = 0;
     }
   }
+  room.reset();
   Post();
 }
 

@@ -7,6 +7,10 @@
 // time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
+// What it keeps in memory is counted with that of all others (DeltaPath::pinned). Before it has a change collected, it
+// waits for its turn there, unless it keeps little (limits::kSmallChangesBytes), or others keep the snapshot already.
+// What it has packed is sent before it waits: one that waits keeps nothing.
+//
 // Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
 // (broadcast_queue.h). Keeps itself alive while the store collects for it; holds at most one shard's change and one
 // message. The store and the sink must outlive it.
@@ -35,6 +39,7 @@ namespace lodestone::server {
 
 class BroadcastQueue;
 class DenseSnapshot;
+class PinnedBytes;
 class SharedSnapshots;
 class Store;
 
@@ -69,25 +74,45 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // `tables` ascend.
   bool SubscribedToAny(std::span<const TableId> tables) const;
 
+  // About once a second while others wait for memory: as DeltaSink.
+  void EndIfUnread(int64_t now_ms);
+
   // Takes all steps that are possible now. For the queue's thread.
   void Run();
   bool finished() const;
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
-  enum class Action { kNothing, kCollect, kWrite, kFinish };
+  enum class Action { kNothing, kAwaitRoom, kCollect, kWrite, kFinish };
+  // What is not kept any more: let go of without the lock, because others may go on by it.
+  using Dropped = std::vector<std::shared_ptr<const void>>;
 
   // Has the queue run it.
   void Post();
-  Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes one step; false if there was none to take.
+  bool RunStep();
+  Action NextAction(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropPacked(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has room_ for the change of the next shard; false if there is none now.
+  bool TakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether others keep the snapshot that it will be taken from.
+  bool OthersKeepNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // About how many bytes that change will keep.
+  uint64_t NextChangeBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins to wait for its turn in the line for memory, without the lock; and the turn has come.
+  void AwaitRoom(uint64_t bytes);
+  void OnRoom(std::shared_ptr<PinnedBytes> room);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the change from there is taken from a snapshot that others may share.
+  bool SharesSnapshot(const std::optional<DeltaPath::Held>& from, bool checked) const;
   // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
   void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
   void OnCollectFailed(const absl::Status& status);
   void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
-  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change);
+  // `kept_bytes`: what the change keeps in memory.
+  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change, uint64_t kept_bytes);
 
   // Constant after construction.
   const uint64_t id_;
@@ -122,6 +147,10 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                   // … and that payload's size.
   // The changes that are packed in it, which others may share until it is written.
   std::vector<std::shared_ptr<const ShardChange>> packed_ ABSL_GUARDED_BY(mu_);
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // That these and change_ keep in memory.
+  uint64_t last_change_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of the last one with rows that was no anchor.
+  bool awaits_room_ ABSL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<PinnedBytes> room_ ABSL_GUARDED_BY(mu_);  // For the change that is being collected, or is to be.
   uint64_t deltas_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;

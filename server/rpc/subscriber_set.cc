@@ -67,6 +67,15 @@ void SubscriberSet::Close() {
   queue_->Close();
 }
 
+void SubscriberSet::EndUnread(int64_t now_ms) {
+  std::vector<std::shared_ptr<Subscriber>> all;
+  {
+    MutexLock lock(&mu_);
+    all = All();
+  }
+  for (const auto& subscriber : all) subscriber->EndIfUnread(now_ms);
+}
+
 void SubscriberSet::ServeTables(std::span<const TableId> tables) {
   if (size_.load(std::memory_order_relaxed) > 0) queue_->AddDue(tables);
 }

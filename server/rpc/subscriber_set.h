@@ -47,6 +47,9 @@ class SubscriberSet {
   // The broadcaster's thread: serves subscribers, and runs those that have a step to take, until Close.
   void RunThread();
 
+  // Subscriber::EndIfUnread of all.
+  void EndUnread(int64_t now_ms);
+
   // Adds the status of each subscriber.
   void FillStatus(v1::StatusResponse* status) const;
 

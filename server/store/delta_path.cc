@@ -60,6 +60,16 @@ bool DeltaPath::IsDense(const Subscription& subscription) const {
   return std::all_of(wanted.begin(), wanted.end(), [](const Table* table) { return table->is_dense(); });
 }
 
+uint64_t DeltaPath::BytesOf(const Subscription& subscription, ShardId shard) const {
+  uint64_t bytes = 0, row_bytes = 0;
+  for (const Table* table : Wanted(subscription)) {
+    if (table->is_dense()) bytes += DenseTable::BytesNeeded(*table, shard);
+    if (!table->is_dense()) row_bytes += table->counters().bytes.load(std::memory_order_relaxed);
+  }
+  if (row_bytes > 0) bytes += row_bytes / std::max<size_t>(shards_->held().size(), 1);
+  return bytes;
+}
+
 std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const {
   const std::vector<const Table*> wanted = Wanted(subscription);
   std::vector<ShardId> shards = shards_->owned();

@@ -6,16 +6,17 @@
 // Ownership: a change keeps what it refers to alive; all pointers must outlive the executors.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/parameter_server.pb.h"
-#include "server/store/pinned_bytes.h"
+#include "server/store/memory_line.h"
 #include "server/store/shard_change.h"
 
 namespace lodestone::server {
@@ -29,9 +30,16 @@ class Table;
 
 class DeltaPath {
  public:
-  // With `committed_only` a change is handed out once nothing of it could be taken back by a death.
-  DeltaPath(const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog, bool committed_only)
-      : gate_(gate), shards_(shards), log_(log), catalog_(catalog), committed_only_(committed_only) {}
+  // With `committed_only` a change is handed out once nothing of it could be taken back by a death. `pinned` counts the
+  // bytes of values that snapshots, and changes that subscribers hold, keep in memory.
+  DeltaPath(const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog, bool committed_only,
+            std::shared_ptr<MemoryLine> pinned)
+      : gate_(gate),
+        shards_(shards),
+        log_(log),
+        catalog_(catalog),
+        committed_only_(committed_only),
+        pinned_(std::move(pinned)) {}
 
   // What a subscriber wants of each shard.
   struct Subscription {
@@ -48,6 +56,8 @@ class DeltaPath {
   std::vector<ShardId> ShardsOf(const Subscription& subscription) const;
   // Whether it wants no rows, so that Snapshot has all that it wants.
   bool IsDense(const Subscription& subscription) const;
+  // About how many bytes of `shard` an anchor keeps in memory: its dense blocks, and its share of the rows.
+  uint64_t BytesOf(const Subscription& subscription, ShardId shard) const;
 
   // What a subscriber holds of a shard: a version, which is the same update only within one term.
   struct Held {
@@ -68,8 +78,8 @@ class DeltaPath {
   void Snapshot(ShardId shard, const Subscription& subscription,
                 std::function<void(absl::StatusOr<SharedSnapshot>)> done);
 
-  // Counts the bytes of values that snapshots, and changes that subscribers hold, keep in memory.
-  const PinnedBytes::Counter& pinned() const { return pinned_; }
+  // Who wants more waits there until others of them are sent.
+  const std::shared_ptr<MemoryLine>& pinned() const { return pinned_; }
 
  private:
   std::vector<const Table*> Wanted(const Subscription& subscription) const;
@@ -81,7 +91,7 @@ class DeltaPath {
   CommitLog* const log_;
   const Catalog* const catalog_;
   const bool committed_only_;
-  const PinnedBytes::Counter pinned_ = std::make_shared<std::atomic<uint64_t>>(0);
+  const std::shared_ptr<MemoryLine> pinned_;
 };
 
 }  // namespace lodestone::server

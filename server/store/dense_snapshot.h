@@ -17,11 +17,12 @@ namespace lodestone::server {
 
 class DenseSnapshot {
  public:
-  // `snapshot` has all blocks, and no rows; it is of `term`. Their bytes are added to `pinned`.
-  DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, PinnedBytes::Counter pinned);
+  // `snapshot` has all blocks, and no rows; it is of `term`. Their bytes count in `pinned`.
+  DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, std::shared_ptr<MemoryLine> pinned);
 
   Version version() const { return snapshot_.version; }
   uint64_t term() const { return term_; }
+  uint64_t bytes() const { return bytes_; }
 
   // What changed since version `from` of the same term (nullopt: an anchor). Assembled once for all who hold `from`;
   // keeps `snapshot` alive. REQUIRES: from <= version().
@@ -32,6 +33,7 @@ class DenseSnapshot {
   // Constant after construction.
   const Shard::Snapshot snapshot_;
   const uint64_t term_;
+  const uint64_t bytes_;
   const PinnedBytes pinned_;
 
   mutable Mutex mu_;

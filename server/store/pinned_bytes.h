@@ -1,29 +1,32 @@
-// A counter of bytes that stay in memory until a subscriber or follower has been sent them.
+// Bytes that stay in memory until a subscriber has been sent them, counted in the line of those that wait for room.
 //
 // Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
+
+#include "server/store/memory_line.h"
 
 namespace lodestone::server {
 
 class PinnedBytes {
  public:
-  using Counter = std::shared_ptr<std::atomic<uint64_t>>;
+  enum class Counted { kNow, kAlready };
 
-  // Adds `bytes` to `counter` for its own lifetime.
-  PinnedBytes(Counter counter, uint64_t bytes) : counter_(std::move(counter)), bytes_(bytes) {
-    counter_->fetch_add(bytes_, std::memory_order_relaxed);
+  // `bytes` count in `line` for as long as this lives. REQUIRES: who ends it holds no lock that the callbacks of those
+  // that wait may take.
+  PinnedBytes(std::shared_ptr<MemoryLine> line, uint64_t bytes, Counted counted = Counted::kNow)
+      : line_(std::move(line)), bytes_(bytes) {
+    if (counted == Counted::kNow) line_->Take(bytes_);
   }
-  ~PinnedBytes() { counter_->fetch_sub(bytes_, std::memory_order_relaxed); }
+  ~PinnedBytes() { line_->Give(bytes_); }
   PinnedBytes(const PinnedBytes&) = delete;
   PinnedBytes& operator=(const PinnedBytes&) = delete;
 
  private:
-  const Counter counter_;
+  const std::shared_ptr<MemoryLine> line_;
   const uint64_t bytes_;
 };
 

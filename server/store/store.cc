@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
 #include "server/store/table_entry.h"
@@ -21,6 +22,16 @@ v1::EnsureTablesResponse::Table DescriptionOf(const Table& table) {
     description.set_block_count(table.layout().block_count());
   }
   return description;
+}
+
+// What changes on their way to subscribers may keep: what the tables leave and calls do not take
+// (server/process_options.h: CallMemoryBytes).
+std::function<uint64_t()> BroadcastMemoryBytes(uint64_t memory_max_bytes, const Catalog* tables) {
+  if (memory_max_bytes == 0) return [] { return UINT64_MAX / 2; };
+  return [memory_max_bytes, tables] {
+    const uint64_t left = memory_max_bytes - std::min(memory_max_bytes, tables->totals().second);
+    return std::max(left / 4, memory_max_bytes / limits::kBroadcastMemoryParts);
+  };
 }
 
 bool KeepsSettings(const v1::EnsureTablesRequest& request) {
@@ -40,7 +51,8 @@ Store::Store(const Options& options)
       closer_(options.time, &timer_, &gate_, &shards_, &log_, &tables_, &waits_),
       pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &closer_),
       pulls_({options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &waits_, &closer_}, options.committed_reads),
-      deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads),
+      deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads,
+              std::make_shared<MemoryLine>(BroadcastMemoryBytes(options.memory_max_bytes, &tables_), options.time)),
       replayer_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
       sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_),
       slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {

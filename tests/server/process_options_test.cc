@@ -14,9 +14,9 @@ v1::Config WithMemory(uint64_t memory_max_bytes, uint32_t message_max_bytes) {
   return config;
 }
 
-TEST(CallMemoryBytesTest, CallsHaveASixteenthOfTheMemory) {
+TEST(CallMemoryBytesTest, CallsHaveATwentyFourthOfTheMemory) {
   uint64_t tables = 0;
-  const auto bytes = CallMemoryBytes(WithMemory(16'000'000, 1'000), [&tables] { return tables; });
+  const auto bytes = CallMemoryBytes(WithMemory(24'000'000, 1'000), [&tables] { return tables; });
   EXPECT_EQ(bytes(), 1'000'000u);
   tables = 30'000'000;
   EXPECT_EQ(bytes(), 1'000'000u);
@@ -25,11 +25,11 @@ TEST(CallMemoryBytesTest, CallsHaveASixteenthOfTheMemory) {
 // Regression: four messages had room however much the tables took, so that the process exceeded a small limit by far.
 TEST(CallMemoryBytesTest, FourMessagesHaveRoomOnlyWhereTheTablesLeaveIt) {
   uint64_t tables = 0;
-  const auto bytes = CallMemoryBytes(WithMemory(16'000'000, 1'000'000), [&tables] { return tables; });
+  const auto bytes = CallMemoryBytes(WithMemory(24'000'000, 1'000'000), [&tables] { return tables; });
   EXPECT_EQ(bytes(), 4'000'000u);
-  tables = 13'000'000;
-  EXPECT_EQ(bytes(), 2'000'000u) << "and large answers 1,000,000";
-  tables = 15'500'000;
+  tables = 20'000'000;
+  EXPECT_EQ(bytes(), 2'000'000u) << "and large answers and broadcasts 1,000,000 each";
+  tables = 23'500'000;
   EXPECT_EQ(bytes(), 1'000'000u);
 }
 

@@ -1,6 +1,7 @@
 // A subscriber's end of a stream that applies every delta and checks the order of things as it does.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,6 +60,8 @@ class Reader final : public DeltaSink {
     if (answer) subscriber_->OnWritten(true);
   }
 
+  void EndIfUnread(int64_t) override { ++unread_asked_; }
+
   void Finish(absl::Status status) override {
     MutexLock lock(&mu_);
     EXPECT_FALSE(writing_) << "an end during a write";
@@ -108,6 +111,9 @@ class Reader final : public DeltaSink {
     if (answer) AnswerByHand(false);
     EXPECT_FALSE(AwaitEnd().ok());
   }
+
+  // How often it was asked whether it is read.
+  int unread_asked() const { return unread_asked_; }
 
   struct Message {
     v1::Delta delta;
@@ -208,6 +214,7 @@ class Reader final : public DeltaSink {
 
   const std::map<TableId, Table> tables_;
   std::shared_ptr<Subscriber> subscriber_;
+  std::atomic<int> unread_asked_{0};
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/base/limits.h"
+#include "gmock/gmock.h"
 #include "server/rpc/subscriber.h"
 #include "tests/server/rpc/broadcast_reader.h"
 #include "tests/server/rpc/exchange_tables.h"
@@ -19,7 +20,7 @@ class BroadcastTest : public StoreTest {
  protected:
   void Start(uint32_t subscribers_max = 16, uint64_t elements = 64, uint32_t block_elements = 4,
              v1::Broadcast broadcast = Never()) {
-    Make();
+    Make(options_);
     layout_ = {elements, block_elements};
     std::vector<v1::TableSpec> specs = {AddingDense("a", elements, block_elements),
                                         AddingDense("b", elements, block_elements), AddingRows("e", kDim)};
@@ -140,6 +141,7 @@ class BroadcastTest : public StoreTest {
     return status.server().broadcast_pinned_bytes();
   }
 
+  Store::Options options_;
   BlockLayout layout_;
   TableId a_ = 0;
   TableId b_ = 0;
@@ -396,6 +398,123 @@ TEST_F(BroadcastTest, SubscribersThatAreDueTogetherAreSentWhatOneOfThemHadCollec
     reader->AnswerByHand(true);
   }
   while (PinnedBytes() > 0) std::this_thread::yield();
+}
+
+// Of the memory, broadcasts have room for a part of one shard of a large table.
+class BroadcastMemoryTest : public BroadcastTest {
+ protected:
+  static constexpr uint32_t kLargeBlock = 512 << 10;  // Elements; a shard has one.
+  static constexpr uint64_t kShardBytes = kLargeBlock * sizeof(float);
+  static_assert(kShardBytes > limits::kSmallChangesBytes && kShardBytes < limits::kDeltaBytesTarget);
+
+  void SetUp() override {
+    options_.memory_max_bytes = 2 * kShards * kShardBytes + (4 << 20);
+    Start(16, uint64_t{kShards} * kLargeBlock, kLargeBlock);
+    ASSERT_LT(line().bytes_max(), kShardBytes);
+  }
+
+  MemoryLine& line() { return *store_->deltas().pinned(); }
+  Reader* Subscribed(TableId table) {
+    Reader* const reader = NewReader(Reader::Answer::kByHand);
+    EXPECT_TRUE(Subscribe(reader, {table}).ok());
+    return reader;
+  }
+  void AwaitWaiting(size_t waiting) {
+    while (line().waiting() != waiting) std::this_thread::yield();
+  }
+};
+
+TEST_F(BroadcastMemoryTest, BroadcastsHaveAThirtySecondOfTheMemoryOrAQuarterOfWhatTheTablesLeave) {
+  const uint64_t tables = store_->tables().totals().second;
+  EXPECT_EQ(line().bytes_max(), options_.memory_max_bytes / 32);
+  options_.memory_max_bytes = 2 * tables;
+  broadcaster_.reset();
+  Start(16, uint64_t{kShards} * kLargeBlock, kLargeBlock);
+  EXPECT_EQ(line().bytes_max(), tables / 4);
+}
+
+TEST_F(BroadcastMemoryTest, ReadersOfLargeChangesHaveTheMemoryInTurn) {
+  Reader* const first = Subscribed(a_);
+  first->AwaitDeltas(1);
+  EXPECT_EQ(line().bytes(), kShardBytes);
+  Reader* const second = Subscribed(b_);
+  AwaitWaiting(1);
+  v1::StatusResponse status;
+  line().FillStatus("ps 7", "broadcasts", &status);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_THAT(status.waits(0).what(), ::testing::StartsWith("room for broadcasts: 1 wait while those under way take"));
+  for (uint32_t shard = 1; shard <= kShards; ++shard) {
+    first->AwaitDeltas(shard);
+    EXPECT_EQ(second->deltas().size(), shard - 1);
+    EXPECT_EQ(line().bytes(), kShardBytes);
+    first->AnswerByHand(true);
+    second->AwaitDeltas(shard);
+    EXPECT_EQ(line().bytes(), kShardBytes);
+    if (shard < kShards) AwaitWaiting(1);
+    second->AnswerByHand(true);
+  }
+  first->AwaitVersions(StoreVersions());
+  second->AwaitVersions(StoreVersions());
+  EXPECT_EQ(first->blocks(a_), PullBlocks(a_, layout_));
+  EXPECT_EQ(second->blocks(b_), PullBlocks(b_, layout_));
+  while (line().bytes() > 0) std::this_thread::yield();
+}
+
+TEST_F(BroadcastMemoryTest, WhatIsSmallGoesOnThoughOthersAreNotRead) {
+  Subscribed(a_)->AwaitDeltas(1);
+  Subscribed(b_);
+  AwaitWaiting(1);
+  Reader* const small = NewReader();
+  ASSERT_TRUE(Subscribe(small, {e_}).ok());
+  for (Key key = 1; key <= 50; ++key) {
+    PushRows({{key, 1.0f}});
+    small->subscriber().Serve();
+    small->AwaitVersions(StoreVersions());
+  }
+  EXPECT_EQ(small->rows(e_).size(), 50u);
+  EXPECT_EQ(line().waiting(), 1u);
+}
+
+TEST_F(BroadcastMemoryTest, ASnapshotThatOthersKeepNeedsNoRoom) {
+  std::vector<Reader*> readers;
+  for (int r = 0; r < 8; ++r) {
+    readers.push_back(Subscribed(a_));
+    readers.back()->AwaitDeltas(1);
+  }
+  EXPECT_EQ(line().bytes(), kShardBytes);
+  EXPECT_EQ(line().waiting(), 0u);
+}
+
+TEST_F(BroadcastMemoryTest, AReaderThatLeavesWhileItWaitsGivesItsTurnToTheNext) {
+  Reader* const first = Subscribed(a_);
+  first->AwaitDeltas(1);
+  Reader* const second = Subscribed(b_);
+  AwaitWaiting(1);
+  Reader* const third = Subscribed(b_);
+  AwaitWaiting(2);
+  second->Leave();
+  first->Leave();
+  third->AwaitDeltas(1);
+  EXPECT_TRUE(second->deltas().empty());
+}
+
+TEST_F(BroadcastMemoryTest, OnlyWhileOthersWaitForLongIsItAskedWhoDoesNotRead) {
+  Reader* const first = Subscribed(a_);
+  first->AwaitDeltas(1);
+  time_.AdvanceMs(100 * limits::kUnreadMs);
+  broadcaster_->Tick();
+  Reader* const second = Subscribed(b_);
+  AwaitWaiting(1);
+  time_.AdvanceMs(limits::kUnreadMs - 1);
+  broadcaster_->Tick();
+  EXPECT_EQ(first->unread_asked(), 0);
+  time_.AdvanceMs(1);
+  broadcaster_->Tick();
+  EXPECT_EQ(first->unread_asked(), 1);
+  EXPECT_EQ(second->unread_asked(), 0) << "it writes nothing";
+  first->AnswerByHand(false);
+  EXPECT_FALSE(first->AwaitEnd().ok());
+  second->AwaitDeltas(1);
 }
 
 // Each was once sent a copy of its own moment: as many copies of the values in memory as there were slow readers.

@@ -38,7 +38,7 @@ class ExchangeTest : public StoreTest {
   using Stream = grpc::ClientReaderWriter<v1::ExchangeRequest, v1::ExchangeResponse>;
 
   void SetUp() override {
-    Make();
+    Make(options_);
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
     exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"),
                                            nullptr, nullptr, &memory_);
@@ -181,6 +181,7 @@ class ExchangeTest : public StoreTest {
     return values;
   }
 
+  Store::Options options_;  // Of the store.
   ManualTime clock_;
   CallMemory memory_{[] { return 256 << 10; }, &clock_};
   std::unique_ptr<Broadcaster> broadcaster_;

@@ -324,5 +324,85 @@ TEST_F(ExchangeMemoryTest, APushDoesNotWaitForTheRoomOfItsPull) {
   EXPECT_EQ(pushes(), 2u);
 }
 
+// A table with a large block on each shard, and one with one such block, of which broadcasts have room for a part; by
+// Subscribe, or by Exchange.
+class UnreadBroadcastTest : public ExchangeMemoryTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  static constexpr uint64_t kBlock = kLargeElements / kShards;
+
+  UnreadBroadcastTest() { options_.memory_max_bytes = (kLargeElements + kBlock) * sizeof(float) + (8 << 20); }
+
+  v1::SubscribeRequest MakeLarge(const std::string& name, uint64_t elements) {
+    const auto table = Ensure({AddingDense(name, elements, kBlock)});
+    EXPECT_TRUE(table.ok()) << table.status();
+    v1::SubscribeRequest request;
+    request.add_tables()->set_table(table->tables(0).id());
+    return request;
+  }
+  // Of the kind that the parameter says.
+  struct Subscription {
+    grpc::ClientContext context;
+    std::unique_ptr<Stream> exchange;
+    std::unique_ptr<grpc::ClientReader<v1::Delta>> deltas;
+  };
+  std::unique_ptr<Subscription> Subscribe(const v1::SubscribeRequest& request) {
+    auto made = std::make_unique<Subscription>();
+    made->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    if (GetParam()) {
+      made->exchange = stub_->Exchange(&made->context);
+      v1::ExchangeRequest call;
+      *call.add_calls()->mutable_subscribe() = request;
+      EXPECT_TRUE(made->exchange->Write(call));
+    } else {
+      made->deltas = stub_->Subscribe(&made->context, request);
+    }
+    return made;
+  }
+  // How many subscribers have been sent anything.
+  int Sent() const {
+    v1::StatusResponse status;
+    broadcaster_->FillStatus(&status);
+    int sent = 0;
+    for (const auto& subscriber : status.subscribers()) sent += subscriber.deltas() > 0;
+    return sent;
+  }
+  // Reads until so many bytes have come, or the stream ends; returns how many came.
+  static size_t ReadBytes(Subscription* from, size_t bytes) {
+    size_t had = 0;
+    v1::ExchangeResponse response;
+    v1::Delta delta;
+    while (had < bytes && (GetParam() ? from->exchange->Read(&response) : from->deltas->Read(&delta))) {
+      had += GetParam() ? response.payload().size() : delta.payload().size();
+    }
+    return had;
+  }
+};
+
+TEST_P(UnreadBroadcastTest, AClientThatDoesNotReadLosesItsStreamWhileOthersWait) {
+  const auto large = MakeLarge("large", kLargeElements), small = MakeLarge("small", kBlock);
+  MemoryLine& line = *store_->deltas().pinned();
+  ASSERT_LT(line.bytes_max(), kBlock * sizeof(float));
+  const auto unread = Subscribe(large);
+  while (Sent() < 1) std::this_thread::yield();
+  const auto read = Subscribe(small);
+  std::atomic<bool> complete{false};
+  std::thread reader([&] {
+    EXPECT_EQ(ReadBytes(read.get(), kBlock * sizeof(float)), kBlock * sizeof(float));
+    complete = true;
+  });
+  while (!complete) {
+    std::this_thread::yield();
+    if (line.waiting() != 1 || Sent() != 1) continue;  // The one that waits is the other.
+    time_.AdvanceMs(1000);
+    broadcaster_->Tick();
+  }
+  reader.join();
+  EXPECT_LT(ReadBytes(unread.get(), kLargeElements * sizeof(float)), kLargeElements * sizeof(float));
+  EXPECT_FALSE((GetParam() ? unread->exchange->Finish() : unread->deltas->Finish()).ok());
+  read->context.TryCancel();
+}
+
+INSTANTIATE_TEST_SUITE_P(ByExchangeOrSubscribe, UnreadBroadcastTest, ::testing::Bool());
+
 }  // namespace
 }  // namespace lodestone::server
