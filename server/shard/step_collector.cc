@@ -159,7 +159,10 @@ Pending StepCollector::TakeStep() {
 }
 
 uint64_t StepCollector::WeightOf(const StepContribution& contribution) const {
-  if (is_sync() || contribution.step + rule_.tokens().staleness() >= steps_) return contribution.samples;
+  if (is_sync()) return contribution.samples;
+  const uint64_t age = steps_ - std::min(steps_, contribution.step);
+  table_->counters().token_ages.Add(age);
+  if (age <= rule_.tokens().staleness()) return contribution.samples;
   table_->counters().contributions_too_old.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }

@@ -19,6 +19,7 @@
 #include "common/wire/shard_map.h"
 #include "proto/table.pb.h"
 #include "server/optimizer/optimizer.h"
+#include "server/table/age_counts.h"
 #include "server/table/table_settings.h"
 
 namespace lodestone::server {
@@ -90,6 +91,7 @@ class Table {
     std::atomic<bool> steps_held{false};          // None is taken now: the table's consistency changes.
     std::atomic<uint64_t> contributions_late{0};
     std::atomic<uint64_t> contributions_too_old{0};
+    AgeCounts token_ages;
 
     // Add to the bytes or rows; wrap to a subtraction.
     void AddBytes(uint64_t more) { Add(more, &bytes, totals == nullptr ? nullptr : &totals->bytes); }
@@ -109,6 +111,9 @@ class Table {
       f("contributions_pending", contributions_pending.load());
       f("contributions_late", contributions_late.load());
       f("contributions_too_old", contributions_too_old.load());
+      f("token_age_p50", token_ages.Percentile(50));
+      f("token_age_p90", token_ages.Percentile(90));
+      f("token_age_max", token_ages.max());
     }
 
    private:

@@ -293,6 +293,9 @@ TEST_F(StepCollectorTest, TokensMakeAStepOfWhateverComesAndWhatIsTooOldWeighsNot
   EXPECT_FALSE(collector_->Close(1'000).any);
   EXPECT_EQ(collector_->steps(), 5u);
   EXPECT_EQ(counters().contributions_too_old.load(), 3u);
+  EXPECT_EQ(counters().token_ages.Percentile(50), 0u) << "of 0 0 0 0 0 0 1 2 4 3";
+  EXPECT_EQ(counters().token_ages.Percentile(90), 3u);
+  EXPECT_EQ(counters().token_ages.max(), 4u);
 }
 
 TEST_F(StepCollectorTest, WhatOnlyContributionsWithoutRoomHaveGetsNoRow) {

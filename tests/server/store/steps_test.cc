@@ -670,6 +670,8 @@ TEST_F(StepsTest, TokensMakeAStepOfWhateverComesAndNoPullWaits) {
   EXPECT_EQ(Floats(Concatenate(values->payload))[0], 7.0f);
   EXPECT_THAT(values->header.steps(), ElementsAre(2u));
   EXPECT_EQ(StatusOf("rows").contributions_too_old(), 1u);
+  EXPECT_EQ(StatusOf("rows").token_age_p50(), 0u);
+  EXPECT_EQ(StatusOf("rows").token_age_max(), 1u);
 }
 
 TEST_F(StepsTest, AStepIsOneStepOfTheScheduleAndOneCountForBroadcasts) {
