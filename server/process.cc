@@ -140,7 +140,7 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.member = [this] { return MemberNow(); };
   sources.add_waits = [this](v1::StatusResponse* status) {
     call_memory_.FillStatus(name_, status);
-    store_.deltas().pinned()->FillStatus(name_, "broadcasts", status);
+    store_.deltas().memory()->large().FillStatus(name_, "broadcasts", status);
     readiness_.FillStatus(status);
     lost_shards_.FillStatus(status);
   };

@@ -74,13 +74,13 @@ void Broadcaster::EndAll() { subscribers_->CancelAll(); }
 void Broadcaster::Shutdown() { subscribers_->Close(); }
 
 void Broadcaster::Tick() {
-  const MemoryLine& pinned = *store_->deltas().pinned();
-  if (pinned.waited_ms() >= limits::kUnreadMs) subscribers_->EndUnread(pinned.NowMs());
+  const MemoryLine& large = store_->deltas().memory()->large();
+  if (large.waited_ms() >= limits::kUnreadMs) subscribers_->EndUnread(large.NowMs());
 }
 
 void Broadcaster::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_broadcast_bytes(bytes_total_->load(std::memory_order_relaxed));
-  status->mutable_server()->set_broadcast_pinned_bytes(store_->deltas().pinned()->bytes());
+  status->mutable_server()->set_broadcast_pinned_bytes(store_->deltas().memory()->bytes());
   subscribers_->FillStatus(status);
 }
 

@@ -43,7 +43,7 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
-  // About once a second: while subscribers wait for memory, ends the streams that keep some and are not read.
+  // About once a second: while subscribers wait for memory, ends the streams that are not read.
   void Tick();
 
   // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.

@@ -87,7 +87,7 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
   }
   void EndIfUnread(int64_t now_ms) override {
     unread_.Look(now_ms, writes_, writing_bytes_);
-    if (!unread_.is_over()) return;
+    if (!unread_.is_over() || std::exchange(is_cut_, true)) return;
     LODESTONE_LOG(WARN, "rpc",
                   "a stream ends: its broadcasts are not read while others wait for memory peer={} bytes={} ms={}",
                   context_->peer(), writing_bytes_.load(), unread_.unread_ms());
@@ -112,7 +112,8 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
   grpc::ByteBuffer message_;                    // Being written.
   std::atomic<uint64_t> writes_{0};
   std::atomic<size_t> writing_bytes_{0};  // Of the write under way.
-  UnreadWrite unread_;                    // EndIfUnread's.
+  UnreadWrite unread_;                    // EndIfUnread's,
+  bool is_cut_ = false;                   // as this.
 };
 
 }  // namespace

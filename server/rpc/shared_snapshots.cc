@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 namespace lodestone::server {
 
@@ -27,27 +28,66 @@ bool SharedSnapshots::Has(ShardId shard, const DeltaPath::Subscription& subscrip
 }
 
 void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any,
-                          Done done) {
-  Key key = KeyOf(shard, subscription);
+                          bool at_once, Done done) {
+  const Key key = KeyOf(shard, subscription);
+  const std::shared_ptr<BroadcastMemory>& memory = deltas_->memory();
   std::shared_ptr<const DenseSnapshot> snapshot;
-  uint64_t began = 0;
+  uint64_t began = 0, bytes = 0;
+  bool has_room = false, awaits = false;
   {
     MutexLock lock(&mu_);
     Purge();
     Entry& entry = entries_[key];
     const bool usable = any || entry.began > since;
     if (usable && !entry.collecting) snapshot = entry.snapshot.lock();
+    began = entry.began;
     if (snapshot == nullptr) {
       entry.waiters.push_back({since, std::move(done)});
-      if (usable && entry.collecting) return;
-      entry.collecting = true;
-      entry.began = ++now_;
+      if ((usable && entry.collecting) || (entry.awaits_room && !at_once)) return;
+      bytes = deltas_->DenseBytesOf(subscription, shard);
+      has_room = BroadcastMemory::IsLarge(bytes) && memory->large().Ask(bytes);
+      awaits = BroadcastMemory::IsLarge(bytes) && !has_room && !at_once;
+      if (awaits) entry.awaits_room = true;
+      if (!awaits) began = Begin(&entry);
     }
-    began = entry.began;
   }
   if (snapshot != nullptr) return done(DeltaPath::SharedSnapshot(std::move(snapshot)), began > since);
-  deltas_->Snapshot(shard, subscription,
-                    [self = shared_from_this(), key = std::move(key), began](const auto& collected) {
+  if (awaits) return AwaitRoom(key, subscription, bytes);
+  const auto counted = PinnedBytes::Counted::kAlready;
+  Collect(key, subscription, began, has_room ? std::make_shared<PinnedBytes>(memory, bytes, counted) : nullptr);
+}
+
+uint64_t SharedSnapshots::Begin(Entry* entry) {
+  entry->collecting = true;
+  return entry->began = ++now_;
+}
+
+void SharedSnapshots::AwaitRoom(const Key& key, const DeltaPath::Subscription& subscription, uint64_t bytes) {
+  const std::shared_ptr<BroadcastMemory>& memory = deltas_->memory();
+  const auto go_on = [weak = weak_from_this(), key, subscription, memory, bytes] {
+    Room room = std::make_shared<PinnedBytes>(memory, bytes, PinnedBytes::Counted::kAlready);
+    if (const auto self = weak.lock(); self != nullptr) self->OnRoom(key, subscription, std::move(room));
+  };
+  memory->large().Await(bytes, go_on, weak_from_this());
+  memory->large().Settle();
+}
+
+void SharedSnapshots::OnRoom(const Key& key, const DeltaPath::Subscription& subscription, Room room) {
+  uint64_t began = 0;
+  {
+    MutexLock lock(&mu_);
+    const auto entry = entries_.find(key);
+    if (entry == entries_.end() || !std::exchange(entry->second.awaits_room, false)) return;
+    if (entry->second.waiters.empty()) return;  // They were served by another collection.
+    began = Begin(&entry->second);
+  }
+  Collect(key, subscription, began, std::move(room));
+}
+
+void SharedSnapshots::Collect(const Key& key, const DeltaPath::Subscription& subscription, uint64_t began, Room room) {
+  deltas_->Snapshot(key.shard, subscription,
+                    [self = shared_from_this(), key, began, room = std::move(room)](const auto& collected) {
+                      if (room != nullptr) room->Release();  // The snapshot itself counts now.
                       self->OnCollected(key, began, collected);
                     });
 }
@@ -57,29 +97,32 @@ void SharedSnapshots::OnCollected(const Key& key, uint64_t began,
   std::vector<Waiter> waiters;
   {
     MutexLock lock(&mu_);
-    const auto entry = entries_.find(key);
-    if (entry == entries_.end()) return;
-    std::vector<Waiter>& all = entry->second.waiters;
-    if (entry->second.began == began) {
-      waiters.swap(all);
-      entry->second.collecting = false;
-      if (snapshot.ok()) entry->second.snapshot = *snapshot;
-      if (!snapshot.ok()) entries_.erase(entry);
-    } else if (snapshot.ok()) {
-      // A newer one is under way, for those that this one began too early for.
-      const auto served = std::stable_partition(all.begin(), all.end(),
-                                                [began](const Waiter& waiter) { return waiter.since >= began; });
-      waiters.assign(std::make_move_iterator(served), std::make_move_iterator(all.end()));
-      all.erase(served, all.end());
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    Entry& entry = found->second;
+    const bool newest = entry.began == began;
+    if (newest) entry.collecting = false;
+    if (newest && snapshot.ok()) entry.snapshot = *snapshot;
+    if (newest || snapshot.ok()) {
+      // A newer one is under way, or awaits room, for those that this one began too early for.
+      const bool serves_all = newest && !(entry.awaits_room && snapshot.ok());
+      const auto served = std::stable_partition(
+          entry.waiters.begin(), entry.waiters.end(),
+          [serves_all, began](const Waiter& waiter) { return !serves_all && waiter.since >= began; });
+      waiters.assign(std::make_move_iterator(served), std::make_move_iterator(entry.waiters.end()));
+      entry.waiters.erase(served, entry.waiters.end());
     }
+    if (newest && !snapshot.ok()) entries_.erase(found);
   }
   for (const Waiter& waiter : waiters) waiter.done(snapshot, began > waiter.since);
 }
 
 void SharedSnapshots::Purge() {
   if (entries_.size() < purge_at_) return;
-  absl::erase_if(entries_,
-                 [](const auto& entry) { return !entry.second.collecting && entry.second.snapshot.expired(); });
+  absl::erase_if(entries_, [](const auto& entry) {
+    const Entry& of = entry.second;
+    return !of.collecting && !of.awaits_room && of.snapshot.expired();
+  });
   purge_at_ = std::max<size_t>(1024, 2 * entries_.size());
 }
 

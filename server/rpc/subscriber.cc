@@ -7,8 +7,8 @@
 #include "common/base/limits.h"
 #include "server/rpc/broadcast_queue.h"
 #include "server/rpc/shared_snapshots.h"
+#include "server/store/broadcast_memory.h"
 #include "server/store/dense_snapshot.h"
-#include "server/store/pinned_bytes.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -129,7 +129,7 @@ bool Subscriber::RunStep() {
   uint64_t since = 0;
   uint64_t room_bytes = 0;
   std::optional<DeltaPath::Held> from;
-  bool checked = false;
+  bool checked = false, at_once = false;
   v1::Delta delta;
   std::vector<grpc::Slice> payload;
   absl::Status status;
@@ -148,6 +148,7 @@ bool Subscriber::RunStep() {
       case Action::kCollect:
         from = held_[shard_index];
         checked = checked_[shard_index];
+        at_once = kept_bytes_ > 0;
         ++next_shard_;
         break;
       case Action::kWrite:
@@ -168,7 +169,7 @@ bool Subscriber::RunStep() {
       AwaitRoom(room_bytes);
       return true;
     case Action::kCollect:
-      Collect(shard_index, from, checked, since);
+      Collect(shard_index, from, checked, since, at_once);
       return true;
     case Action::kWrite:
       sink_->Write(std::move(delta), std::move(payload));
@@ -201,6 +202,7 @@ Subscriber::Action Subscriber::NextAction(Dropped* dropped) {
     round_since_ = due_since_;
     round_active_ = true;
     next_shard_ = 0;
+    if (!options_.dense) row_bytes_ = store_->deltas().RowBytesOf(options_.subscription);
   }
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
@@ -230,39 +232,42 @@ void Subscriber::DropPacked(Dropped* dropped) {
 }
 
 uint64_t Subscriber::NextChangeBytes() const {
-  const uint64_t all = store_->deltas().BytesOf(options_.subscription, options_.shards[next_shard_]);
-  if (options_.dense || !held_[next_shard_].has_value()) return all;
-  return std::min(all, 2 * last_change_bytes_);  // As far as is known before.
+  const uint64_t dense = store_->deltas().DenseBytesOf(options_.subscription, options_.shards[next_shard_]);
+  // Of rows that is known before for an anchor alone. What this ps has not sent yet may become one.
+  if (!checked_[next_shard_] || !last_row_bytes_.has_value()) return dense + row_bytes_;
+  return dense + std::min(row_bytes_, 2 * *last_row_bytes_);
 }
 
 bool Subscriber::TakeRoom() {
   if (room_ != nullptr) return true;
   if (awaits_room_) return false;
-  const std::shared_ptr<MemoryLine>& line = store_->deltas().pinned();
-  uint64_t bytes = NextChangeBytes();
-  if (kept_bytes_ + bytes <= limits::kSmallChangesBytes) {
-    line->Take(bytes);
-  } else if (!line->Ask(bytes)) {
-    if (kept_bytes_ > 0 || !OthersKeepNext()) return false;
-    bytes = 0;
-  }
-  room_ = std::make_shared<PinnedBytes>(line, bytes, PinnedBytes::Counted::kAlready);
+  BroadcastMemory& memory = *store_->deltas().memory();
+  const uint64_t bytes = NextChangeBytes();
+  if (kept_bytes_ + bytes <= limits::kSmallChangesBytes) return true;
+  const bool shares = SharesSnapshot(held_[next_shard_], checked_[next_shard_]);
+  if (kept_bytes_ == 0 && (shares || !BroadcastMemory::IsLarge(bytes))) return true;
+  // More than a little only where there is room: what is kept is sent first, so that nobody waits for it.
+  if (kept_bytes_ > 0 && !memory.has_room()) return false;
+  if (!BroadcastMemory::IsLarge(bytes)) return true;
+  if (shares) return OthersKeepNext();
+  if (!memory.large().Ask(bytes)) return false;
+  room_ = std::make_shared<PinnedBytes>(store_->deltas().memory(), bytes, PinnedBytes::Counted::kAlready);
   return true;
 }
 
 bool Subscriber::OthersKeepNext() const {
-  const std::optional<DeltaPath::Held>& from = held_[next_shard_];
-  return SharesSnapshot(from, checked_[next_shard_]) &&
-         snapshots_->Has(options_.shards[next_shard_], options_.subscription, round_since_, /*any=*/!from.has_value());
+  return snapshots_->Has(options_.shards[next_shard_], options_.subscription, round_since_,
+                         /*any=*/!held_[next_shard_].has_value());
 }
 
 void Subscriber::AwaitRoom(uint64_t bytes) {
-  const std::shared_ptr<MemoryLine>& line = store_->deltas().pinned();
-  line->Await(bytes, [weak = weak_from_this(), line, bytes] {
-    auto room = std::make_shared<PinnedBytes>(line, bytes, PinnedBytes::Counted::kAlready);
+  const std::shared_ptr<BroadcastMemory>& memory = store_->deltas().memory();
+  const auto go_on = [weak = weak_from_this(), memory, bytes] {
+    auto room = std::make_shared<PinnedBytes>(memory, bytes, PinnedBytes::Counted::kAlready);
     if (const auto self = weak.lock(); self != nullptr) self->OnRoom(std::move(room));
-  });
-  line->Settle();
+  };
+  memory->large().Await(bytes, go_on, weak_from_this());
+  memory->large().Settle();
 }
 
 void Subscriber::OnRoom(std::shared_ptr<PinnedBytes> room) {
@@ -306,12 +311,13 @@ void Subscriber::PackMessage() {
   }
 }
 
-void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since) {
+void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since,
+                         bool at_once) {
   const ShardId shard = options_.shards[shard_index];
   const std::shared_ptr<Subscriber> self = shared_from_this();
   if (SharesSnapshot(from, checked)) {
     // An anchor may be the one that another subscriber is being sent already; the next round brings what came since.
-    return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(),
+    return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(), at_once,
                            [self, shard_index](absl::StatusOr<DeltaPath::SharedSnapshot> snapshot, bool newer) {
                              if (!snapshot.ok()) return self->OnCollectFailed(snapshot.status());
                              self->OnSnapshot(shard_index, *snapshot, newer);
@@ -326,7 +332,7 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
     uint64_t bytes = 0;
     for (const ShardChange::Piece& piece : change->pieces) bytes += piece.payload_bytes;
     const auto pinned =
-        std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().pinned(), bytes}});
+        std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().memory(), bytes}});
     self->OnChange(shard_index, {pinned, &pinned->change}, bytes);
   });
 }
@@ -360,7 +366,7 @@ void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange>
     collecting_ = false;
     held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
-    if (!change->pieces.front().delta.anchor()) last_change_bytes_ = kept_bytes;
+    if (!options_.dense && !change->pieces.front().delta.anchor()) last_row_bytes_ = kept_bytes;
     if (!finished_) {
       kept_bytes_ += kept_bytes;
       change_ = std::move(change);

@@ -7,9 +7,9 @@
 // time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
-// What it keeps in memory is counted with that of all others (DeltaPath::pinned). Before it has a change collected, it
-// waits for its turn there, unless it keeps little (limits::kSmallChangesBytes), or others keep the snapshot already.
-// What it has packed is sent before it waits: one that waits keeps nothing.
+// What it keeps in memory is counted with that of all others (DeltaPath::memory). Before it has a large change
+// collected (more than limits::kSmallChangesBytes), it waits for its turn there; for a snapshot all wait together that
+// want it. What it has packed is sent before it waits: one that waits keeps nothing.
 //
 // Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
 // (broadcast_queue.h). Keeps itself alive while the store collects for it; holds at most one shard's change and one
@@ -95,7 +95,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void DropPacked(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has room_ for the change of the next shard; false if there is none now.
   bool TakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether others keep the snapshot that it will be taken from.
+  // Whether others keep the snapshot that it is taken from, or have it collected.
   bool OthersKeepNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // About how many bytes that change will keep.
   uint64_t NextChangeBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -108,7 +108,8 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Whether the change from there is taken from a snapshot that others may share.
   bool SharesSnapshot(const std::optional<DeltaPath::Held>& from, bool checked) const;
   // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
-  void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
+  void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since,
+               bool at_once);
   void OnCollectFailed(const absl::Status& status);
   void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
   // `kept_bytes`: what the change keeps in memory.
@@ -147,8 +148,9 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                   // … and that payload's size.
   // The changes that are packed in it, which others may share until it is written.
   std::vector<std::shared_ptr<const ShardChange>> packed_ ABSL_GUARDED_BY(mu_);
-  uint64_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // That these and change_ keep in memory.
-  uint64_t last_change_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of the last one with rows that was no anchor.
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;                 // That these and change_ keep in memory.
+  uint64_t row_bytes_ ABSL_GUARDED_BY(mu_) = 0;                  // Of an anchor, as of the round's begin.
+  std::optional<uint64_t> last_row_bytes_ ABSL_GUARDED_BY(mu_);  // Of the last change with rows that was no anchor.
   bool awaits_room_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PinnedBytes> room_ ABSL_GUARDED_BY(mu_);  // For the change that is being collected, or is to be.
   uint64_t deltas_ ABSL_GUARDED_BY(mu_) = 0;

@@ -60,14 +60,21 @@ bool DeltaPath::IsDense(const Subscription& subscription) const {
   return std::all_of(wanted.begin(), wanted.end(), [](const Table* table) { return table->is_dense(); });
 }
 
-uint64_t DeltaPath::BytesOf(const Subscription& subscription, ShardId shard) const {
-  uint64_t bytes = 0, row_bytes = 0;
+uint64_t DeltaPath::DenseBytesOf(const Subscription& subscription, ShardId shard) const {
+  uint64_t bytes = 0;
   for (const Table* table : Wanted(subscription)) {
-    if (table->is_dense()) bytes += DenseTable::BytesNeeded(*table, shard);
-    if (!table->is_dense()) row_bytes += table->counters().bytes.load(std::memory_order_relaxed);
+    if (table->is_dense()) bytes += DenseTable::ValueBytes(*table, shard);
   }
-  if (row_bytes > 0) bytes += row_bytes / std::max<size_t>(shards_->held().size(), 1);
   return bytes;
+}
+
+uint64_t DeltaPath::RowBytesOf(const Subscription& subscription) const {
+  uint64_t bytes = 0;
+  for (const Table* table : Wanted(subscription)) {
+    if (table->is_dense()) continue;
+    bytes += table->counters().rows.load(std::memory_order_relaxed) * (sizeof(Key) + table->dim() * sizeof(float));
+  }
+  return bytes == 0 ? 0 : bytes / std::max<size_t>(shards_->held().size(), 1);
 }
 
 std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const {
@@ -97,7 +104,7 @@ void DeltaPath::Snapshot(ShardId shard, const Subscription& subscription,
     const Shard& source = *shards_->Get(shard);
     Shard::Snapshot snapshot = *source.Collect(wanted, nullptr);  // Dense tables remember all.
     DropState(&snapshot);
-    SharedSnapshot shared = std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), pinned_);
+    SharedSnapshot shared = std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), memory_);
     AwaitShown(shard, [shared = std::move(shared), done](const absl::Status& status) {
       done(status.ok() ? shared : absl::StatusOr<SharedSnapshot>(status));
     });

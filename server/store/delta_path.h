@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/parameter_server.pb.h"
-#include "server/store/memory_line.h"
+#include "server/store/broadcast_memory.h"
 #include "server/store/shard_change.h"
 
 namespace lodestone::server {
@@ -30,16 +30,15 @@ class Table;
 
 class DeltaPath {
  public:
-  // With `committed_only` a change is handed out once nothing of it could be taken back by a death. `pinned` counts the
-  // bytes of values that snapshots, and changes that subscribers hold, keep in memory.
+  // With `committed_only` a change is handed out once nothing of it could be taken back by a death.
   DeltaPath(const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog, bool committed_only,
-            std::shared_ptr<MemoryLine> pinned)
+            std::shared_ptr<BroadcastMemory> memory)
       : gate_(gate),
         shards_(shards),
         log_(log),
         catalog_(catalog),
         committed_only_(committed_only),
-        pinned_(std::move(pinned)) {}
+        memory_(std::move(memory)) {}
 
   // What a subscriber wants of each shard.
   struct Subscription {
@@ -56,8 +55,10 @@ class DeltaPath {
   std::vector<ShardId> ShardsOf(const Subscription& subscription) const;
   // Whether it wants no rows, so that Snapshot has all that it wants.
   bool IsDense(const Subscription& subscription) const;
-  // About how many bytes of `shard` an anchor keeps in memory: its dense blocks, and its share of the rows.
-  uint64_t BytesOf(const Subscription& subscription, ShardId shard) const;
+  // How many bytes of values an anchor keeps in memory: those of the dense blocks on `shard`; and of the rows on one
+  // shard, on average.
+  uint64_t DenseBytesOf(const Subscription& subscription, ShardId shard) const;
+  uint64_t RowBytesOf(const Subscription& subscription) const;
 
   // What a subscriber holds of a shard: a version, which is the same update only within one term.
   struct Held {
@@ -78,8 +79,8 @@ class DeltaPath {
   void Snapshot(ShardId shard, const Subscription& subscription,
                 std::function<void(absl::StatusOr<SharedSnapshot>)> done);
 
-  // Who wants more waits there until others of them are sent.
-  const std::shared_ptr<MemoryLine>& pinned() const { return pinned_; }
+  // Where the snapshots count, and what subscribers hold of changes. Subscribers ask there for room before.
+  const std::shared_ptr<BroadcastMemory>& memory() const { return memory_; }
 
  private:
   std::vector<const Table*> Wanted(const Subscription& subscription) const;
@@ -91,7 +92,7 @@ class DeltaPath {
   CommitLog* const log_;
   const Catalog* const catalog_;
   const bool committed_only_;
-  const std::shared_ptr<MemoryLine> pinned_;
+  const std::shared_ptr<BroadcastMemory> memory_;
 };
 
 }  // namespace lodestone::server

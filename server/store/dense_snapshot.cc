@@ -18,8 +18,8 @@ uint64_t BytesOf(const Shard::Snapshot& snapshot) {
 
 }  // namespace
 
-DenseSnapshot::DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, std::shared_ptr<MemoryLine> pinned)
-    : snapshot_(std::move(snapshot)), term_(term), bytes_(BytesOf(snapshot_)), pinned_(std::move(pinned), bytes_) {}
+DenseSnapshot::DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, std::shared_ptr<BroadcastMemory> memory)
+    : snapshot_(std::move(snapshot)), term_(term), bytes_(BytesOf(snapshot_)), pinned_(std::move(memory), bytes_) {}
 
 std::shared_ptr<const ShardChange> DenseSnapshot::ChangeSince(const std::shared_ptr<const DenseSnapshot>& snapshot,
                                                               std::optional<Version> from) {

@@ -10,15 +10,15 @@
 #include "common/base/mutex.h"
 #include "common/base/types.h"
 #include "server/shard/shard.h"
-#include "server/store/pinned_bytes.h"
+#include "server/store/broadcast_memory.h"
 #include "server/store/shard_change.h"
 
 namespace lodestone::server {
 
 class DenseSnapshot {
  public:
-  // `snapshot` has all blocks, and no rows; it is of `term`. Their bytes count in `pinned`.
-  DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, std::shared_ptr<MemoryLine> pinned);
+  // `snapshot` has all blocks, and no rows; it is of `term`. Their bytes count in `memory`.
+  DenseSnapshot(Shard::Snapshot snapshot, uint64_t term, std::shared_ptr<BroadcastMemory> memory);
 
   Version version() const { return snapshot_.version; }
   uint64_t term() const { return term_; }

@@ -31,9 +31,10 @@ bool MemoryLine::Ask(uint64_t bytes) {
   return false;
 }
 
-void MemoryLine::Await(uint64_t bytes, std::function<void()> go_on) {
+void MemoryLine::Await(uint64_t bytes, std::function<void()> go_on, Owner owner) {
   MutexLock lock(&mu_);
-  waiters_.push_back({bytes, time_->NowMs(), std::move(go_on)});
+  std::erase_if(waiters_, [](const Waiter& waiter) { return waiter.is_gone(); });
+  waiters_.push_back({bytes, time_->NowMs(), std::move(go_on), std::move(owner)});
   waiting_.store(waiters_.size());
 }
 
@@ -56,6 +57,8 @@ void MemoryLine::Settle() {
     Waiter next;
     {
       MutexLock lock(&mu_);
+      while (!waiters_.empty() && waiters_.front().is_gone()) waiters_.pop_front();
+      waiting_.store(waiters_.size());
       if (waiters_.empty() || !Fits(waiters_.front().bytes)) break;
       next = std::move(waiters_.front());
       waiters_.pop_front();

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,8 +31,10 @@ class MemoryLine {
 
   // True: `bytes` count from now on. False: there is no room, or others wait.
   bool Ask(uint64_t bytes);
-  // `go_on` is called once `bytes` count, after those who wait. The caller calls Settle once it holds no lock.
-  void Await(uint64_t bytes, std::function<void()> go_on);
+  // `go_on` is called once `bytes` count, after those who wait. The caller calls Settle once it holds no lock. With an
+  // owner: only as long as that lives; then its place is given up.
+  using Owner = std::optional<std::weak_ptr<const void>>;
+  void Await(uint64_t bytes, std::function<void()> go_on, Owner owner = std::nullopt);
   // Counts, room or not.
   void Take(uint64_t bytes) { bytes_.fetch_add(bytes); }
   // Gives back, and lets those go on who have room now. REQUIRES: the caller holds no lock that a callback may take.
@@ -55,6 +59,8 @@ class MemoryLine {
     uint64_t bytes = 0;
     int64_t since_ms = 0;
     std::function<void()> go_on;
+    Owner owner;
+    bool is_gone() const { return owner.has_value() && owner->expired(); }
   };
   bool Fits(uint64_t bytes) const;
 

@@ -51,8 +51,9 @@ Store::Store(const Options& options)
       closer_(options.time, &timer_, &gate_, &shards_, &log_, &tables_, &waits_),
       pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &closer_),
       pulls_({options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &waits_, &closer_}, options.committed_reads),
-      deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads,
-              std::make_shared<MemoryLine>(BroadcastMemoryBytes(options.memory_max_bytes, &tables_), options.time)),
+      deltas_(
+          &gate_, &shards_, &log_, &tables_, options.committed_reads,
+          std::make_shared<BroadcastMemory>(BroadcastMemoryBytes(options.memory_max_bytes, &tables_), options.time)),
       replayer_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
       sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_),
       slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {

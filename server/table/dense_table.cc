@@ -34,6 +34,14 @@ void UpdateBlock(const Optimizer& optimizer, const Optimizer::Step& step, size_t
 
 }  // namespace
 
+uint64_t DenseTable::ValueBytes(const Table& table, ShardId shard) {
+  const BlockIndex first = FirstBlock(table, shard);
+  const uint64_t blocks = CountBlocks(table, first);
+  if (blocks == 0) return 0;
+  const BlockIndex last = static_cast<BlockIndex>(first + (blocks - 1) * table.shards());
+  return ((blocks - 1) * table.layout().block_elements + table.layout().ElementsOf(last)) * sizeof(float);
+}
+
 uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
   const BlockIndex first = FirstBlock(table, shard);
   const uint64_t blocks = CountBlocks(table, first);

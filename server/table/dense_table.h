@@ -31,6 +31,8 @@ class DenseTable {
 
   // Bytes that the blocks of `table` on `shard` take: values and state.
   static uint64_t BytesNeeded(const Table& table, ShardId shard);
+  // Of these, the values alone.
+  static uint64_t ValueBytes(const Table& table, ShardId shard);
 
   // A block as it was at `version`, which is when it last changed.
   struct BlockValue {

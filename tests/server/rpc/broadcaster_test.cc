@@ -23,7 +23,7 @@ class BroadcastTest : public StoreTest {
     Make(options_);
     layout_ = {elements, block_elements};
     std::vector<v1::TableSpec> specs = {AddingDense("a", elements, block_elements),
-                                        AddingDense("b", elements, block_elements), AddingRows("e", kDim)};
+                                        AddingDense("b", elements, block_elements), AddingRows("e", dim_)};
     for (v1::TableSpec& spec : specs) *spec.mutable_broadcast() = broadcast;
     const auto tables = Ensure(specs);
     ASSERT_TRUE(tables.ok()) << tables.status();
@@ -42,7 +42,7 @@ class BroadcastTest : public StoreTest {
   // Kept until the test is torn down.
   Reader* NewReader(Reader::Answer answer = Reader::Answer::kAtOnce) {
     readers_.push_back(std::make_unique<Reader>(
-        std::map<TableId, Reader::Table>{{a_, {.layout = layout_}}, {b_, {.layout = layout_}}, {e_, {.dim = kDim}}},
+        std::map<TableId, Reader::Table>{{a_, {.layout = layout_}}, {b_, {.layout = layout_}}, {e_, {.dim = dim_}}},
         answer));
     return readers_.back().get();
   }
@@ -88,7 +88,7 @@ class BroadcastTest : public StoreTest {
   }
   void PushRows(const std::vector<std::pair<Key, float>>& rows) {
     auto push = NewPush(++sequence_);
-    push.AddRows(e_, kDim, rows, true);
+    push.AddRows(e_, dim_, rows, true);
     const auto pushed = Push(push);
     ASSERT_TRUE(pushed.ok()) << pushed.status();
   }
@@ -135,6 +135,17 @@ class BroadcastTest : public StoreTest {
     for (const auto& executor : status.executors()) executed += executor.executed();
     return executed;
   }
+  // A reader of the table that is answered by hand.
+  Reader* Subscribed(TableId table, const std::map<ShardId, DeltaPath::Held>& held = {}) {
+    Reader* const reader = NewReader(Reader::Answer::kByHand);
+    EXPECT_TRUE(Subscribe(reader, {table}, true, held).ok());
+    return reader;
+  }
+  // Where large changes wait for memory.
+  MemoryLine& line() { return store_->deltas().memory()->large(); }
+  void AwaitWaiting(size_t waiting) {
+    while (line().waiting() != waiting) std::this_thread::yield();
+  }
   uint64_t PinnedBytes() const {
     v1::StatusResponse status;
     broadcaster_->FillStatus(&status);
@@ -142,6 +153,7 @@ class BroadcastTest : public StoreTest {
   }
 
   Store::Options options_;
+  uint32_t dim_ = kDim;  // Of "e".
   BlockLayout layout_;
   TableId a_ = 0;
   TableId b_ = 0;
@@ -412,16 +424,6 @@ class BroadcastMemoryTest : public BroadcastTest {
     Start(16, uint64_t{kShards} * kLargeBlock, kLargeBlock);
     ASSERT_LT(line().bytes_max(), kShardBytes);
   }
-
-  MemoryLine& line() { return *store_->deltas().pinned(); }
-  Reader* Subscribed(TableId table) {
-    Reader* const reader = NewReader(Reader::Answer::kByHand);
-    EXPECT_TRUE(Subscribe(reader, {table}).ok());
-    return reader;
-  }
-  void AwaitWaiting(size_t waiting) {
-    while (line().waiting() != waiting) std::this_thread::yield();
-  }
 };
 
 TEST_F(BroadcastMemoryTest, BroadcastsHaveAThirtySecondOfTheMemoryOrAQuarterOfWhatTheTablesLeave) {
@@ -485,6 +487,37 @@ TEST_F(BroadcastMemoryTest, ASnapshotThatOthersKeepNeedsNoRoom) {
   EXPECT_EQ(line().waiting(), 0u);
 }
 
+TEST_F(BroadcastMemoryTest, AllThatWaitForASnapshotHaveOnePlaceAndAreSentItTogether) {
+  Reader* const first = Subscribed(a_);
+  first->AwaitDeltas(1);
+  std::vector<Reader*> others;
+  for (int r = 0; r < 6; ++r) others.push_back(Subscribed(b_));
+  AwaitWaiting(1);
+  for (uint32_t shard = 1; shard <= kShards; ++shard) {
+    first->AnswerByHand(true);
+    for (Reader* const other : others) other->AwaitDeltas(shard);
+    EXPECT_EQ(line().bytes(), kShardBytes);
+    if (shard < kShards) AwaitWaiting(1);
+    for (Reader* const other : others) other->AnswerByHand(true);
+    if (shard < kShards) first->AwaitDeltas(shard + 1);
+    if (shard + 1 < kShards) AwaitWaiting(1);
+  }
+  for (Reader* const other : others) {
+    other->AwaitVersions(StoreVersions());
+    EXPECT_EQ(other->blocks(b_), PullBlocks(b_, layout_));
+  }
+}
+
+// Regression: what is large waited until nothing at all was kept, and small changes that overlap kept something always.
+TEST_F(BroadcastMemoryTest, WhatIsLargeGoesOnThoughSmallChangesAreKept) {
+  PushRows({{1, 1.0f}, {2, 1.0f}});
+  Subscribed(e_)->AwaitDeltas(1);
+  EXPECT_GT(PinnedBytes(), 0u);
+  EXPECT_EQ(line().bytes(), 0u);
+  Subscribed(a_)->AwaitDeltas(1);
+  EXPECT_EQ(line().bytes(), kShardBytes);
+}
+
 TEST_F(BroadcastMemoryTest, AReaderThatLeavesWhileItWaitsGivesItsTurnToTheNext) {
   Reader* const first = Subscribed(a_);
   first->AwaitDeltas(1);
@@ -515,6 +548,60 @@ TEST_F(BroadcastMemoryTest, OnlyWhileOthersWaitForLongIsItAskedWhoDoesNotRead) {
   first->AnswerByHand(false);
   EXPECT_FALSE(first->AwaitEnd().ok());
   second->AwaitDeltas(1);
+}
+
+// An embedding table that fills the memory, with 2 MiB on each shard.
+class BroadcastRowMemoryTest : public BroadcastTest {
+ protected:
+  void SetUp() override {
+    constexpr Key kRows = 16'000;
+    dim_ = 256;
+    options_.memory_max_bytes = 21 << 20;
+    Start();
+    for (Key first = 0; first < kRows; first += 1000) {
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = first; key < first + 1000; ++key) rows.emplace_back(1 + key, 1.0f);
+      PushRows(rows);
+    }
+    ASSERT_LT(line().bytes_max(), 3u << 19);
+  }
+};
+
+TEST_F(BroadcastRowMemoryTest, AnchorsOfRowsHaveTheMemoryInTurn) {
+  Reader* const first = Subscribed(e_);
+  first->AwaitDeltas(1);
+  EXPECT_GT(line().bytes(), 3u << 19);
+  Reader* const second = Subscribed(e_);
+  AwaitWaiting(1);
+  EXPECT_TRUE(second->deltas().empty());
+  first->AnswerByHand(true);
+  second->AwaitDeltas(1);
+  EXPECT_EQ(first->deltas().size(), 1u);
+}
+
+// Regression: it was taken for one that needs little.
+TEST_F(BroadcastRowMemoryTest, AReaderThatHoldsWhatIsNotKnownHereWaitsAsForAnAnchor) {
+  Subscribed(e_)->AwaitDeltas(1);
+  std::map<ShardId, DeltaPath::Held> held;
+  for (const ShardId shard : store_->shards().owned()) held[shard] = {.term = 99, .version = 1};
+  Subscribed(e_, held);
+  AwaitWaiting(1);
+}
+
+TEST_F(BroadcastRowMemoryTest, ASmallChangeOfALargeTableGoesOn) {
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {e_}).ok());
+  const auto change = [&](Key key) {
+    PushRows({{key, 1.0f}});
+    reader->subscriber().Serve();
+    reader->AwaitVersions(StoreVersions());
+  };
+  change(1);  // How large changes are is known from the first after the anchor.
+  Subscribed(e_)->AwaitDeltas(1);
+  Subscribed(e_);
+  AwaitWaiting(1);
+  for (Key key = 2; key <= 20; ++key) change(key);
+  EXPECT_EQ(line().waiting(), 1u);
 }
 
 // Each was once sent a copy of its own moment: as many copies of the values in memory as there were slow readers.
