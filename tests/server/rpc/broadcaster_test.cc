@@ -523,9 +523,8 @@ TEST_F(BroadcastMemoryTest, AReaderThatLeavesWhileItWaitsGivesItsTurnToTheNext) 
   first->AwaitDeltas(1);
   Reader* const second = Subscribed(b_);
   AwaitWaiting(1);
-  Reader* const third = Subscribed(b_);
-  AwaitWaiting(2);
-  second->Leave();
+  Reader* const third = Subscribed(b_);  // Has the same place.
+    second->Leave();
   first->Leave();
   third->AwaitDeltas(1);
   EXPECT_TRUE(second->deltas().empty());
@@ -577,6 +576,19 @@ TEST_F(BroadcastRowMemoryTest, AnchorsOfRowsHaveTheMemoryInTurn) {
   first->AnswerByHand(true);
   second->AwaitDeltas(1);
   EXPECT_EQ(first->deltas().size(), 1u);
+}
+
+TEST_F(BroadcastRowMemoryTest, AReaderThatLeavesWhileItWaitsGivesItsTurnToTheNext) {
+  Reader* const first = Subscribed(e_);
+  first->AwaitDeltas(1);
+  Reader* const second = Subscribed(e_);
+  AwaitWaiting(1);
+  Reader* const third = Subscribed(e_);
+  AwaitWaiting(2);
+  second->Leave();
+  first->AnswerByHand(true);
+  third->AwaitDeltas(1);
+  EXPECT_TRUE(second->deltas().empty());
 }
 
 // Regression: it was taken for one that needs little.

@@ -1,6 +1,7 @@
 #include "server/rpc/call_memory.h"
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -40,6 +41,19 @@ TEST_F(CallMemoryTest, GivesRoomInTheOrderOfAsking) {
   EXPECT_EQ(memory_.bytes(), 60u);
   memory_.Give(50);
   EXPECT_THAT(turns_, ElementsAre(2, 3, 4));
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+TEST_F(CallMemoryTest, WhoseOwnerIsGoneHoldsNobodyUp) {
+  auto owner = std::make_shared<int>(0);
+  EXPECT_TRUE(Ask(60, 1));
+  memory_.Await(1000, [this] { turns_.push_back(2); }, owner);
+  memory_.Settle();
+  EXPECT_FALSE(Ask(40, 3));
+  owner.reset();
+  memory_.Settle();
+  EXPECT_THAT(turns_, ElementsAre(3));
+  EXPECT_EQ(memory_.bytes(), 100u);
   EXPECT_EQ(memory_.waiting(), 0u);
 }
 
