@@ -524,7 +524,7 @@ TEST_F(BroadcastMemoryTest, AReaderThatLeavesWhileItWaitsGivesItsTurnToTheNext) 
   Reader* const second = Subscribed(b_);
   AwaitWaiting(1);
   Reader* const third = Subscribed(b_);  // Has the same place.
-    second->Leave();
+  second->Leave();
   first->Leave();
   third->AwaitDeltas(1);
   EXPECT_TRUE(second->deltas().empty());

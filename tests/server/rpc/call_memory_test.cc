@@ -47,7 +47,8 @@ TEST_F(CallMemoryTest, GivesRoomInTheOrderOfAsking) {
 TEST_F(CallMemoryTest, WhoseOwnerIsGoneHoldsNobodyUp) {
   auto owner = std::make_shared<int>(0);
   EXPECT_TRUE(Ask(60, 1));
-  memory_.Await(1000, [this] { turns_.push_back(2); }, owner);
+  memory_.Await(
+      1000, [this] { turns_.push_back(2); }, owner);
   memory_.Settle();
   EXPECT_FALSE(Ask(40, 3));
   owner.reset();
