@@ -608,6 +608,7 @@ TEST_F(BroadcastRowMemoryTest, ASmallChangeOfALargeTableGoesOn) {
     reader->subscriber().Serve();
     reader->AwaitVersions(StoreVersions());
   };
+  reader->AwaitVersions(StoreVersions());
   change(1);  // How large changes are is known from the first after the anchor.
   Subscribed(e_)->AwaitDeltas(1);
   Subscribed(e_);
