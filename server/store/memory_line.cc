@@ -33,7 +33,7 @@ bool MemoryLine::Ask(uint64_t bytes) {
 
 void MemoryLine::Await(uint64_t bytes, std::function<void()> go_on, Owner owner) {
   MutexLock lock(&mu_);
-  std::erase_if(waiters_, [](const Waiter& waiter) { return waiter.is_gone(); });
+  if (owner.has_value()) std::erase_if(waiters_, [](const Waiter& waiter) { return waiter.is_gone(); });
   waiters_.push_back({bytes, time_->NowMs(), std::move(go_on), std::move(owner)});
   waiting_.store(waiters_.size());
 }
