@@ -137,8 +137,8 @@ void ExchangeStream::Revoke(const absl::Status& why) {
 
 void ExchangeStream::EndIfUnread(int64_t now_ms, bool deltas) {
   MutexLock lock(&mu_);
-  unread_.Look(now_ms, flow_.packed(), flow_.writing_bytes());
-  if (!unread_.is_over() || (!deltas && flow_.answer_bytes() == 0)) return;
+  const bool unread = unread_.Look(now_ms, flow_.packed(), flow_.writing_bytes());
+  if (!unread || (!deltas && flow_.answer_bytes() == 0)) return;
   if (done_ || std::exchange(revoked_, true)) return;
   LODESTONE_LOG(WARN, "rpc", "a stream ends: its {} are not read while others wait for memory peer={} bytes={} ms={}",
                 deltas ? "broadcasts" : "answers", peer_, flow_.writing_bytes(), unread_.unread_ms());

@@ -86,8 +86,7 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     StartWrite(&message_);
   }
   void EndIfUnread(int64_t now_ms) override {
-    unread_.Look(now_ms, writes_, writing_bytes_);
-    if (!unread_.is_over() || std::exchange(is_cut_, true)) return;
+    if (!unread_.Look(now_ms, writes_, writing_bytes_) || std::exchange(is_cut_, true)) return;
     LODESTONE_LOG(WARN, "rpc",
                   "a stream ends: its broadcasts are not read while others wait for memory peer={} bytes={} ms={}",
                   context_->peer(), writing_bytes_.load(), unread_.unread_ms());

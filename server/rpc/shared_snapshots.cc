@@ -28,12 +28,12 @@ bool SharedSnapshots::Has(ShardId shard, const DeltaPath::Subscription& subscrip
 }
 
 void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any,
-                          bool at_once, Done done) {
+                          uint64_t bytes, bool at_once, Done done) {
   const Key key = KeyOf(shard, subscription);
-  const std::shared_ptr<BroadcastMemory>& memory = deltas_->memory();
   std::shared_ptr<const DenseSnapshot> snapshot;
-  uint64_t began = 0, bytes = 0;
-  bool has_room = false, awaits = false;
+  uint64_t began = 0;
+  Room room;
+  bool awaits = false;
   {
     MutexLock lock(&mu_);
     Purge();
@@ -44,17 +44,17 @@ void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscrip
     if (snapshot == nullptr) {
       entry.waiters.push_back({since, std::move(done)});
       if ((usable && entry.collecting) || (entry.awaits_room && !at_once)) return;
-      bytes = deltas_->DenseBytesOf(subscription, shard);
-      has_room = BroadcastMemory::IsLarge(bytes) && memory->large().Ask(bytes);
-      awaits = BroadcastMemory::IsLarge(bytes) && !has_room && !at_once;
+      if (BroadcastMemory::IsLarge(bytes)) {
+        room = deltas_->memory()->Ask(bytes);
+        awaits = room == nullptr && !at_once;
+      }
       if (awaits) entry.awaits_room = true;
       if (!awaits) began = Begin(&entry);
     }
   }
   if (snapshot != nullptr) return done(DeltaPath::SharedSnapshot(std::move(snapshot)), began > since);
   if (awaits) return AwaitRoom(key, subscription, bytes);
-  const auto counted = PinnedBytes::Counted::kAlready;
-  Collect(key, subscription, began, has_room ? std::make_shared<PinnedBytes>(memory, bytes, counted) : nullptr);
+  Collect(key, subscription, began, std::move(room));
 }
 
 uint64_t SharedSnapshots::Begin(Entry* entry) {
@@ -63,13 +63,9 @@ uint64_t SharedSnapshots::Begin(Entry* entry) {
 }
 
 void SharedSnapshots::AwaitRoom(const Key& key, const DeltaPath::Subscription& subscription, uint64_t bytes) {
-  const std::shared_ptr<BroadcastMemory>& memory = deltas_->memory();
-  const auto go_on = [weak = weak_from_this(), key, subscription, memory, bytes] {
-    Room room = std::make_shared<PinnedBytes>(memory, bytes, PinnedBytes::Counted::kAlready);
+  deltas_->memory()->Await(bytes, weak_from_this(), [weak = weak_from_this(), key, subscription](Room room) {
     if (const auto self = weak.lock(); self != nullptr) self->OnRoom(key, subscription, std::move(room));
-  };
-  memory->large().Await(bytes, go_on, weak_from_this());
-  memory->large().Settle();
+  });
 }
 
 void SharedSnapshots::OnRoom(const Key& key, const DeltaPath::Subscription& subscription, Room room) {

@@ -31,11 +31,11 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
 
   // Calls `done`, perhaps from within, else on an executor's thread, with a snapshot of the subscription's dense tables
   // on `shard` that began after `since`, or `any` that is still in use; `newer`: it began after `since`. Errors
-  // as DeltaPath::Snapshot's. A new one of a large shard waits for its turn in the memory for broadcasts, once for all
-  // who want it; but `at_once` for one who keeps there what others wait for.
+  // as DeltaPath::Snapshot's. A new one that is large, by its `bytes`, waits for its turn in the memory for broadcasts,
+  // once for all who want it; but `at_once` for one who keeps there what others wait for.
   using Done = std::function<void(absl::StatusOr<DeltaPath::SharedSnapshot>, bool newer)>;
-  void Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any, bool at_once,
-           Done done);
+  void Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any, uint64_t bytes,
+           bool at_once, Done done);
   // Whether Get would take one that others keep, or have collected now.
   bool Has(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any) const;
 
@@ -60,7 +60,7 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
     bool awaits_room = false;  // A collection begins once there is.
     std::vector<Waiter> waiters;
   };
-  using Room = std::shared_ptr<PinnedBytes>;  // For a collection until it is there; null: it needs none.
+  using Room = BroadcastMemory::Room;  // For a collection until it is there; null: it needs none.
 
   static Key KeyOf(ShardId shard, const DeltaPath::Subscription& subscription);
   uint64_t Begin(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

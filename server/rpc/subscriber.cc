@@ -33,6 +33,9 @@ Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shar
   held_ = options_.held;
   held_.resize(options_.shards.size());
   checked_.resize(options_.shards.size());
+  for (const ShardId shard : options_.shards) {
+    dense_bytes_.push_back(store_->deltas().DenseBytesOf(options_.subscription, shard));
+  }
 }
 
 void Subscriber::Start() {
@@ -232,7 +235,7 @@ void Subscriber::DropPacked(Dropped* dropped) {
 }
 
 uint64_t Subscriber::NextChangeBytes() const {
-  const uint64_t dense = store_->deltas().DenseBytesOf(options_.subscription, options_.shards[next_shard_]);
+  const uint64_t dense = dense_bytes_[next_shard_];
   // Of rows that is known before for an anchor alone. What this ps has not sent yet may become one.
   if (!checked_[next_shard_] || !last_row_bytes_.has_value()) return dense + row_bytes_;
   return dense + std::min(row_bytes_, 2 * *last_row_bytes_);
@@ -250,9 +253,8 @@ bool Subscriber::TakeRoom() {
   if (kept_bytes_ > 0 && !memory.has_room()) return false;
   if (!BroadcastMemory::IsLarge(bytes)) return true;
   if (shares) return OthersKeepNext();
-  if (!memory.large().Ask(bytes)) return false;
-  room_ = std::make_shared<PinnedBytes>(store_->deltas().memory(), bytes, PinnedBytes::Counted::kAlready);
-  return true;
+  room_ = memory.Ask(bytes);
+  return room_ != nullptr;
 }
 
 bool Subscriber::OthersKeepNext() const {
@@ -261,13 +263,10 @@ bool Subscriber::OthersKeepNext() const {
 }
 
 void Subscriber::AwaitRoom(uint64_t bytes) {
-  const std::shared_ptr<BroadcastMemory>& memory = store_->deltas().memory();
-  const auto go_on = [weak = weak_from_this(), memory, bytes] {
-    auto room = std::make_shared<PinnedBytes>(memory, bytes, PinnedBytes::Counted::kAlready);
+  const auto go_on = [weak = weak_from_this()](BroadcastMemory::Room room) {
     if (const auto self = weak.lock(); self != nullptr) self->OnRoom(std::move(room));
   };
-  memory->large().Await(bytes, go_on, weak_from_this());
-  memory->large().Settle();
+  store_->deltas().memory()->Await(bytes, weak_from_this(), go_on);
 }
 
 void Subscriber::OnRoom(std::shared_ptr<PinnedBytes> room) {
@@ -317,7 +316,8 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
   const std::shared_ptr<Subscriber> self = shared_from_this();
   if (SharesSnapshot(from, checked)) {
     // An anchor may be the one that another subscriber is being sent already; the next round brings what came since.
-    return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(), at_once,
+    return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(), dense_bytes_[shard_index],
+                           at_once,
                            [self, shard_index](absl::StatusOr<DeltaPath::SharedSnapshot> snapshot, bool newer) {
                              if (!snapshot.ok()) return self->OnCollectFailed(snapshot.status());
                              self->OnSnapshot(shard_index, *snapshot, newer);

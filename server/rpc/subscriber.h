@@ -118,7 +118,8 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Constant after construction.
   const uint64_t id_;
   const Options options_;
-  std::vector<TableId> tables_;  // Of the subscription, ascending.
+  std::vector<TableId> tables_;        // Of the subscription, ascending.
+  std::vector<uint64_t> dense_bytes_;  // Per shard: what a snapshot of it keeps in memory.
   Store* const store_;
   DeltaSink* const sink_;
   const std::shared_ptr<BroadcastQueue> queue_;

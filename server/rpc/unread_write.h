@@ -12,23 +12,21 @@ namespace lodestone::server {
 
 class UnreadWrite {
  public:
-  // At `now_ms` the write under way is the one with this number, of so many bytes (0: there is none). Counts from when
-  // it was first looked at.
-  void Look(int64_t now_ms, uint64_t write, size_t bytes) {
+  // At `now_ms` the write under way is the one with this number, of so many bytes (0: there is none): whether it takes
+  // longer than with a slow reader. Counts from when it was first looked at.
+  bool Look(int64_t now_ms, uint64_t write, size_t bytes) {
     if (bytes == 0 || write != write_) since_ms_ = now_ms;
     write_ = write;
     unread_ms_ = now_ms - since_ms_;
-    is_over_ = unread_ms_ > limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond);
+    return unread_ms_ > limits::kUnreadMs + static_cast<int64_t>(bytes * 1000 / limits::kUnreadBytesPerSecond);
   }
-  // Whether that is longer than a slow reader takes; and how long it is.
-  bool is_over() const { return is_over_; }
+  // How long it takes, by the last look.
   int64_t unread_ms() const { return unread_ms_; }
 
  private:
   uint64_t write_ = 0;
   int64_t since_ms_ = 0;
   int64_t unread_ms_ = 0;
-  bool is_over_ = false;
 };
 
 }  // namespace lodestone::server

@@ -19,7 +19,10 @@
 
 namespace lodestone::server {
 
-class BroadcastMemory {
+class PinnedBytes;
+
+// Held by shared pointers only.
+class BroadcastMemory : public std::enable_shared_from_this<BroadcastMemory> {
  public:
   // As MemoryLine's.
   BroadcastMemory(std::function<uint64_t()> bytes_max, const TimeSource* time)
@@ -32,7 +35,13 @@ class BroadcastMemory {
             time) {}
 
   static bool IsLarge(uint64_t bytes) { return bytes > limits::kSmallChangesBytes; }
-  MemoryLine& large() { return large_; }
+  const MemoryLine& large() const { return large_; }
+
+  // Room for something large, which counts for as long as it is kept. Null: there is none, or others wait.
+  using Room = std::shared_ptr<PinnedBytes>;
+  Room Ask(uint64_t bytes);
+  // Calls `go_on` with it once it has its turn, perhaps from within, as long as the owner lives. REQUIRES: as Give.
+  void Await(uint64_t bytes, std::weak_ptr<const void> owner, std::function<void(Room)> go_on);
 
   uint64_t bytes() const { return small_bytes_.load() + large_.bytes(); }
   // Nobody waits, and not all is taken.
@@ -77,5 +86,19 @@ class PinnedBytes {
   const std::shared_ptr<BroadcastMemory> memory_;
   uint64_t bytes_;
 };
+
+inline BroadcastMemory::Room BroadcastMemory::Ask(uint64_t bytes) {
+  if (!large_.Ask(bytes)) return nullptr;
+  return std::make_shared<PinnedBytes>(shared_from_this(), bytes, PinnedBytes::Counted::kAlready);
+}
+
+inline void BroadcastMemory::Await(uint64_t bytes, std::weak_ptr<const void> owner, std::function<void(Room)> go_on) {
+  // Without a pointer that owns this: it would keep itself.
+  const auto call = [this, bytes, go_on = std::move(go_on)] {
+    go_on(std::make_shared<PinnedBytes>(shared_from_this(), bytes, PinnedBytes::Counted::kAlready));
+  };
+  large_.Await(bytes, call, std::move(owner));
+  large_.Settle();
+}
 
 }  // namespace lodestone::server

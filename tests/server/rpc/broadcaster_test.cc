@@ -142,7 +142,7 @@ class BroadcastTest : public StoreTest {
     return reader;
   }
   // Where large changes wait for memory.
-  MemoryLine& line() { return store_->deltas().memory()->large(); }
+  const MemoryLine& line() { return store_->deltas().memory()->large(); }
   void AwaitWaiting(size_t waiting) {
     while (line().waiting() != waiting) std::this_thread::yield();
   }

@@ -380,7 +380,7 @@ class UnreadBroadcastTest : public ExchangeMemoryTest, public ::testing::WithPar
 
 TEST_P(UnreadBroadcastTest, AClientThatDoesNotReadLosesItsStreamWhileOthersWait) {
   const auto large = MakeLarge("large", kLargeElements), small = MakeLarge("small", kBlock);
-  MemoryLine& line = store_->deltas().memory()->large();
+  const MemoryLine& line = store_->deltas().memory()->large();
   ASSERT_LT(line.bytes_max(), kBlock * sizeof(float));
   const auto unread = Subscribe(large);
   while (Sent() < 1) std::this_thread::yield();
