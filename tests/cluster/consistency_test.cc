@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
+#include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
@@ -64,6 +66,37 @@ std::string TensorsOf(const std::string& path) {
   nlohmann::json names = nlohmann::json::parse(bytes.substr(sizeof(header), header));
   names.erase("__metadata__");
   return names.dump() + bytes.substr(sizeof(header) + header);
+}
+
+// So many pulls of rows of one float, some of them at a time. Calls `check` with the values of each, one call at a time
+// but from any thread; returns when all have been answered, and how many have been.
+uint64_t PullAgainAndAgain(worker::Client* client, const worker::TableHandle* table, const std::vector<Key>& keys,
+                           uint64_t pulls, const std::function<void(const std::vector<float>& values)>& check) {
+  constexpr size_t kAtOnce = 16;
+  struct State {
+    std::vector<std::vector<float>> values;  // By chain of pulls, each of which begins the next.
+    std::atomic<uint64_t> begun{0}, answered{0};
+    Mutex mu;
+    Countdown left{kAtOnce};
+    std::function<void(size_t)> next;
+  } state;
+  state.values.assign(kAtOnce, std::vector<float>(keys.size()));
+  state.next = [&](size_t chain) {
+    if (state.begun++ >= pulls) return state.left.CountDown();
+    client->Pull({}, {{table, keys, state.values[chain].data()}}, [&, chain](const absl::Status& status, const auto&) {
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) return state.left.CountDown();
+      {
+        MutexLock lock(&state.mu);
+        check(state.values[chain]);
+      }
+      ++state.answered;
+      state.next(chain);
+    });
+  };
+  for (size_t chain = 0; chain < kAtOnce; ++chain) state.next(chain);
+  state.left.Wait();
+  return state.answered;
 }
 
 class ConsistencyRun : public testing::Test {
@@ -372,23 +405,18 @@ TEST_F(ConsistencyRun, BoundedReadsLackNoUpdateThatIsOlderThanTheStaleness) {
     const worker::TableHandle* const table = &tables->front();
     std::vector<Key> keys(kWorkers);
     for (size_t v = 0; v < kWorkers; ++v) keys[v] = v;
-    std::vector<float> counts(kWorkers);
     const float minus_one = -1;
     for (uint64_t step = 1; step <= steps; ++step) {
       const auto clock = gates[w]->Await();
       ASSERT_TRUE(clock.ok()) << clock.status();
       EXPECT_EQ(*clock, step);
-      for (uint64_t pull = 0; pull < pulls; ++pull) {
-        ASSERT_TRUE(clients[w]->PullNow({}, {{table, keys, counts.data()}}).ok());
-        ++reads;
+      // Worker 0 is slow now and then.
+      const uint64_t times = w == 0 && RandomBits(kSeed, step) % 4 == 0 ? 2 : 1;
+      reads += PullAgainAndAgain(clients[w].get(), table, keys, times * pulls, [&](const std::vector<float>& counts) {
         for (size_t v = 0; v < kWorkers; ++v) {
           if (v != w && static_cast<uint64_t>(counts[v]) + kStaleness + 1 < step) ++lacking;
         }
-      }
-      // Worker 0 is slow now and then.
-      for (uint64_t i = 0; i < pulls && w == 0 && RandomBits(kSeed, step) % 4 == 0; ++i) {
-        (void)clients[w]->PullNow({}, {{table, keys, counts.data()}});
-      }
+      });
       const worker::RowGradients gradient{table, {&keys[w], 1}, &minus_one};
       ASSERT_TRUE(clients[w]
                       ->Push(step, {}, {&gradient, 1}, {},
@@ -408,7 +436,7 @@ TEST_F(ConsistencyRun, BoundedReadsLackNoUpdateThatIsOlderThanTheStaleness) {
   for (std::thread& thread : threads) thread.join();
   std::printf("%llu pulls of %llu steps\n", static_cast<unsigned long long>(reads),
               static_cast<unsigned long long>(kWorkers * steps));
-  EXPECT_EQ(reads, kWorkers * steps * pulls);
+  EXPECT_GE(reads, kWorkers * steps * pulls);
   EXPECT_EQ(lacking, 0u);
   for (size_t w = 0; w < kWorkers; ++w) {
     EXPECT_LE(gates[w]->Observed().behind_max(), kStaleness);
