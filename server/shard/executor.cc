@@ -84,7 +84,9 @@ void Executor::Queue(Message* message) {
 }
 
 void Executor::Run(std::deque<Queued>* batch) {
+  batch_left_ = batch->size();
   for (Queued& queued : *batch) {
+    --batch_left_;
     if (mode_ == Mode::kCallerOrThread) wait_metric.ObserveNs(NowNs() - queued.since_ns);
     queued.message();
     queued.message = nullptr;

@@ -48,6 +48,8 @@ class Executor {
 
   // Messages waiting now.
   size_t queue_length() const;
+  // Whether others wait for the message that runs. REQUIRES: called from that message.
+  bool OthersWait() const { return batch_left_ > 0 || queue_length() > 0; }
 
   struct Stats {
     uint64_t executed = 0;
@@ -89,6 +91,9 @@ class Executor {
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;
   Thread thread_ ABSL_GUARDED_BY(mu_);
+
+  // Of the thread that runs messages: how many of those that it has taken are left.
+  size_t batch_left_ = 0;
 };
 
 }  // namespace lodestone::server

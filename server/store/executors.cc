@@ -4,11 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
+#include "common/telemetry/histogram.h"
 
 namespace lodestone::server {
 
-Executors::Executors(uint32_t count) {
+Executors::Executors(uint32_t count, int64_t turn_ns) : turn_ns_(turn_ns) {
   for (uint32_t i = 0; i < std::max(1u, count); ++i) executors_.push_back(std::make_unique<Executor>());
+}
+
+bool Executors::IsTurnOver(size_t executor, int64_t since_ns) const {
+  return NowNs() - since_ns >= turn_ns_ && executors_[executor]->OthersWait();
 }
 
 absl::Status Executors::CheckQueue(size_t executor) const {

@@ -1,5 +1,8 @@
 // The executors of a ps: each is the single owner of some of its shards. One more does background work.
 //
+// Work of many shards, such as a large push, takes turns with what else waits for its executor: once it has taken
+// `turn_ns`, the shards that are left come behind that (IsTurnOver).
+//
 // Thread-safe, but for Stop.
 #pragma once
 
@@ -16,14 +19,19 @@ namespace lodestone::server {
 
 class Executors {
  public:
+  static constexpr int64_t kTurnNs = 2'000'000;
+
   // At least one.
-  explicit Executors(uint32_t count);
+  explicit Executors(uint32_t count, int64_t turn_ns = kTurnNs);
 
   size_t size() const { return executors_.size(); }
   Executor& operator[](size_t i) { return *executors_[i]; }
   // Takes work that would keep an executor from its shards for too long; runs it on a thread of its own.
   Executor& background() { return *background_; }
 
+  // Whether the message that runs, and began at `since_ns`, is to submit what it has left to do, because others wait.
+  // REQUIRES: called from a message of that executor.
+  bool IsTurnOver(size_t executor, int64_t since_ns) const;
   // RESOURCE_EXHAUSTED if the executor has too much to do.
   absl::Status CheckQueue(size_t executor) const;
   // Waits until all that was submitted has run. REQUIRES: no thread submits meanwhile.
@@ -37,6 +45,7 @@ class Executors {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
+  const int64_t turn_ns_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::unique_ptr<Executor> background_ = std::make_unique<Executor>(Executor::Mode::kThread);
 };

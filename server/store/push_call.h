@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -35,8 +36,8 @@ struct ShardPush {
   absl::StatusOr<ShardSteps::Judgement> steps = ShardSteps::Judgement{};
 };
 
-// The outcome of the share of a push that one executor has.
-struct ExecutorShare {
+// The outcome of what one executor has applied of a push in one turn.
+struct PushTurn {
   absl::Status log;        // Whether what it applied is durable,
   absl::Status replica;    // and whether followers hold it.
   int64_t taken_ns = 0;    // When the executor took it,
@@ -62,8 +63,8 @@ struct PushCall {
   std::vector<GuardedNorm> norms;                    // and what they learn once it is applied.
   MemoryReservation room;                            // For its new rows, until it is applied.
   std::atomic<size_t> executors_left{0};             // That have not asked, or not applied their shares yet.
-  std::vector<ExecutorShare> shares;                 // By executor.
-  std::atomic<size_t> ends_left{0};                  // Of executors, their logs and followers.
+  std::vector<std::list<PushTurn>> turns;            // By executor, which adds to them.
+  std::atomic<size_t> ends_left{0};                  // Of turns, their logs and followers.
   std::function<void(absl::StatusOr<v1::PushResponse>)> done;
 };
 

@@ -204,22 +204,23 @@ void PushPath::Run(const std::shared_ptr<PushCall>& call) {
   }
   if (shares.empty()) return Finish(call.get(), nullptr);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);
-  call->ends_left.store(shares.size() * std::max<size_t>(1, log_->ends()), std::memory_order_relaxed);
-  call->shares.resize(executors.size());
+  call->ends_left.store(shares.size() * EndsOfATurn(), std::memory_order_relaxed);
+  call->turns.resize(executors.size());
   Spread(std::move(shares));
 }
 
 void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
   const v1::PushRequest& header = call->header;
   const bool commits = log_->HasLogOrFollowers();
-  ExecutorShare& share = call->shares[e];
-  share.taken_ns = NowNs();
+  PushTurn* const turn = &call->turns[e].emplace_back();
+  turn->taken_ns = NowNs();
   // A session that has ended since: the shards may have forgotten what they have applied.
   const bool has_session =
       sessions_->ends() == call->session_ends || sessions_->IsOpen(call->header.worker_incarnation());
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
-  for (size_t i = 0; i < pushes.size(); ++i) {
+  size_t i = 0;
+  for (; i < pushes.size() && (i == 0 || !shards_->executors().IsTurnOver(e, turn->taken_ns)); ++i) {
     ShardPush* const push = pushes[i];
     const ShardPush* const next = i + 1 < pushes.size() ? pushes[i + 1] : nullptr;
     if (next != nullptr && shards_->Owns(next->shard->id())) next->shard->Prefetch(next->parts);
@@ -253,23 +254,33 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
     records.push_back(RecordOf(header, push->parts, evictions));
     log_->Stamp(push->shard, call->now_ms, {&records.back(), 1});
   }
-  share.applied_ns = NowNs();
-  if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) call->room.Release();  // The tables count it.
-  const auto end = [this, call, e] {
-    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), &call->shares[e]);
+  turn->applied_ns = NowNs();
+  const std::span<ShardPush* const> rest = pushes.subspan(i);
+  if (!rest.empty()) {
+    call->ends_left.fetch_add(EndsOfATurn(), std::memory_order_relaxed);
+    shards_->executors()[e].Submit([this, call, e, rest] { Apply(call, e, rest); });
+  } else if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    call->room.Release();  // The tables count it.
+  }
+  const auto end = [this, call, turn] {
+    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), turn);
   };
   if (!commits) return end();  // There is no log: one end at most is counted.
   // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
-  log_->Append(e, records, positions, call, [call, e, end](CommitEnd where, const absl::Status& status) {
-    (where == CommitEnd::kLog ? call->shares[e].log : call->shares[e].replica) = status;
+  log_->Append(e, records, positions, call, [turn, end](CommitEnd where, const absl::Status& status) {
+    (where == CommitEnd::kLog ? turn->log : turn->replica) = status;
     end();
   });
 }
 
-void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
-  for (const auto status : {&ExecutorShare::log, &ExecutorShare::replica}) {
-    for (const ExecutorShare& share : call->shares) {
-      if (!(share.*status).ok()) return call->done(share.*status);
+size_t PushPath::EndsOfATurn() const { return std::max<size_t>(1, log_->ends()); }
+
+void PushPath::Finish(PushCall* call, const PushTurn* last) {
+  for (const auto status : {&PushTurn::log, &PushTurn::replica}) {
+    for (const std::list<PushTurn>& turns : call->turns) {
+      for (const PushTurn& turn : turns) {
+        if (!(turn.*status).ok()) return call->done(turn.*status);
+      }
     }
   }
   if (absl::Status status = gate_->CheckServing(); !status.ok()) return call->done(std::move(status));
@@ -347,7 +358,7 @@ void PushPath::TellApplied(const AppliedStep& applied) const {
   if (broadcast_listener_ && IsBroadcast(applied)) broadcast_listener_({&table, 1});
 }
 
-void PushPath::Observe(const PushCall& call, const ExecutorShare* last) const {
+void PushPath::Observe(const PushCall& call, const PushTurn* last) const {
   if (last == nullptr) return push_duration_metric.ObserveNs(NowNs() - call.arrived_ns);
   push_queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
   push_apply_metric.ObserveNs(last->applied_ns - last->taken_ns);

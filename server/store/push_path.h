@@ -36,8 +36,8 @@ class Sessions;
 class ShardSet;
 class StepCloser;
 struct AppliedStep;
-struct ExecutorShare;
 struct PushCall;
+struct PushTurn;
 struct ShardPush;
 
 class PushPath {
@@ -84,11 +84,13 @@ class PushPath {
   // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
   absl::Status CheckQueues(const PushCall& call) const;
   void Run(const std::shared_ptr<PushCall>& call);
-  // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns.
+  // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns, in as many turns as it takes.
   void Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
-  // `last`: the share that was done last; null if there is none.
-  void Finish(PushCall* call, const ExecutorShare* last);
-  void Observe(const PushCall& call, const ExecutorShare* last) const;
+  // How many ends each turn has: one, or its log's and its followers'.
+  size_t EndsOfATurn() const;
+  // `last`: the turn that was done last; null if there is none.
+  void Finish(PushCall* call, const PushTurn* last);
+  void Observe(const PushCall& call, const PushTurn* last) const;
   // `late`: a broadcast was due for a push that this message is part of (Sessions::PushApplied).
   void TellDue(const PushCall& call, bool late) const;
   // Whether a broadcast is due with this step.

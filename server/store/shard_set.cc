@@ -13,7 +13,7 @@ constexpr size_t kShardsMeasuredAtOnce = 64;  // By an executor, between two of 
 
 }  // namespace
 
-ShardSet::ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate)
+ShardSet::ShardSet(uint32_t shards, uint32_t executors, int64_t turn_ns, const ServingGate* gate)
     : gate_(gate),
       shards_(shards),
       executor_of_(shards),
@@ -23,7 +23,7 @@ ShardSet::ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate)
       hot_keys_(shards),
       generations_(shards),
       kept_(shards),
-      executors_(executors) {}
+      executors_(executors, turn_ns) {}
 
 ShardSet::~ShardSet() = default;
 

@@ -28,8 +28,8 @@ class Shard;
 
 class ShardSet {
  public:
-  // `shards` is the cluster's number of shards. `gate` must outlive the set.
-  ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate);
+  // `shards` is the cluster's number of shards. `gate` must outlive the set. `executors` and `turn_ns` as Executors.
+  ShardSet(uint32_t shards, uint32_t executors, int64_t turn_ns, const ServingGate* gate);
   ~ShardSet();
 
   // The cluster's number of shards; ids are below it.

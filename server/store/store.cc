@@ -44,7 +44,7 @@ Store::Store(const Options& options)
     : time_(options.time),
       tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_,
               &closer_),
-      shards_(options.shards, options.executors, &gate_),
+      shards_(options.shards, options.executors, options.turn_ns, &gate_),
       log_(&gate_, &shards_),
       timer_(options.time),
       waits_(options.time, &timer_),

@@ -45,6 +45,7 @@ class Store {
     uint64_t seed = 1;
     uint32_t shards = 64;
     uint32_t executors = 1;
+    int64_t turn_ns = Executors::kTurnNs;
     uint64_t memory_max_bytes = 0;            // Of the process; 0: no limit.
     std::function<uint64_t()> process_bytes;  // What it takes; null: not known, and tables alone count.
     const TimeSource* time = nullptr;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/storage_fixture.h"
@@ -817,6 +818,42 @@ TEST_P(StorageLifeTest, WithAsManyServersAsBeforeWhatWasFollowedIsNotLookedForWh
   ps.storage = *std::move(storage);
   const absl::Status recovered = ps.storage->Recover(ps.store.get(), {0, 1, 2, 3});
   EXPECT_TRUE(recovered.ok()) << recovered;
+}
+
+TEST_P(StorageLifeTest, OfPushesThatTookTurnsEachShardComesBackInItsOwnOrder) {
+  Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  Executors& executors = ps.store->shards().executors();
+  Countdown held(static_cast<int64_t>(executors.size()));
+  std::latch released{1};
+  for (size_t e = 0; e < executors.size(); ++e) {
+    executors[e].SubmitToThread([&] {
+      held.CountDown();
+      released.wait();
+    });
+  }
+  held.Wait();
+  // All wait before the first begins, and then take turns.
+  constexpr Sequence kPushes = 5;
+  Countdown done(kPushes);
+  for (Sequence sequence = 1; sequence <= kPushes; ++sequence) {
+    RequestBuilder<v1::PushRequest> push(kShards);
+    push.header.set_worker_incarnation(kWorker);
+    push.header.set_sequence(sequence);
+    push.AddDense(TableIdOf("dense"), {kElements, kBlockElements}, static_cast<float>(sequence));
+    ps.store->pushes().Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+      EXPECT_TRUE(response.ok()) << response.status();
+      done.CountDown();
+    });
+  }
+  released.count_down();
+  done.Wait();
+  for (const ShardId shard : ps.store->shards().adopted()) EXPECT_EQ(ps.store->shards().VersionOf(shard), kPushes);
+  const Ps back = StartWell(Killed());
+  EXPECT_EQ(Content(back), Content(ps));
+  const auto again = Push(back, 1, 1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const auto& shard : again->shards()) EXPECT_TRUE(shard.duplicate());
 }
 
 TEST_P(StorageLifeTest, DamageInTheLogStopsTheStartUnlessItIsToBeCut) {

@@ -7,11 +7,13 @@
 #include <latch>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
+#include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "server/shard/shard.h"
 #include "server/table/norm_guard.h"
@@ -715,6 +717,64 @@ TEST_F(StoreTest, OfASweepOneStepWaitsInAnExecutorsQueueHoweverManyShardsItHas) 
   EXPECT_EQ(executor.queue_length(), 2u) << "a step of the sweep, and one that measures loads";
   released.count_down();
   thread.join();
+}
+
+// Regression: what came during a push that makes many rows waited until all of its shards had them.
+TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
+  Make({.turn_ns = 0});
+  const auto tables = Ensure({AddingRows("r", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 1000; ++key) rows.emplace_back(key, 1);
+  auto push = NewPush(1);
+  push.AddRows(tables->tables(0).id(), 1, rows, true);
+  Executors& executors = store_->shards().executors();
+  const auto applied = [&](size_t executor) {  // Of the executor's shards.
+    size_t count = 0;
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      count += store_->shards().ExecutorOf(shard) == executor && store_->shards().VersionOf(shard) > 0;
+    }
+    return count;
+  };
+  // Everything waits for the executors, one behind the other: the push, and what looks at its shards.
+  Countdown held(static_cast<int64_t>(executors.size()));
+  std::latch released{1};
+  for (size_t e = 0; e < executors.size(); ++e) {
+    executors[e].SubmitToThread([&] {
+      held.CountDown();
+      released.wait();
+    });
+  }
+  held.Wait();
+  std::optional<absl::StatusOr<v1::PushResponse>> response;
+  std::latch done{1};
+  store_->pushes().Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> result) {
+    response = std::move(result);
+    done.count_down();
+  });
+  std::vector<size_t> seen(executors.size());
+  Countdown looked(static_cast<int64_t>(executors.size()));
+  for (size_t e = 0; e < executors.size(); ++e) {
+    executors[e].Submit([&, e] {
+      seen[e] = applied(e);
+      looked.CountDown();
+    });
+  }
+  released.count_down();
+  looked.Wait();
+  done.wait();
+  for (size_t e = 0; e < executors.size(); ++e) {
+    EXPECT_EQ(seen[e], 1u) << "of " << applied(e) << " shards of executor " << e;
+    EXPECT_EQ(applied(e), kShards / executors.size());
+  }
+  ASSERT_TRUE(response->ok()) << response->status();
+  ASSERT_EQ((*response)->shards_size(), static_cast<int>(kShards));
+  const auto again = Push(push);
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const auto& shard : again->shards()) {
+    EXPECT_TRUE(shard.duplicate());
+    EXPECT_EQ(shard.version(), 1u);
+  }
 }
 
 TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
