@@ -57,7 +57,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   const std::shared_ptr<CoordinatorClient> member = from_.member();
   if (member != nullptr) member->FillStatus(status);
   ExplainWaits(status);
-  FindHotShards(status);
+  FindHotAndSlowShards(status);
   if (status->has_cluster()) LeaveOutLoads(status->mutable_cluster());
 }
 

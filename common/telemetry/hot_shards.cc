@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,12 +14,13 @@ namespace {
 
 constexpr double kHotShareMin = 0.1;
 constexpr double kHotRatioMin = 8;
-constexpr double kHotBytesPerSecondMin = 64 << 10;  // Of the cluster; below it nothing is hot.
+constexpr double kHotBytesPerSecondMin = 64 << 10;  // Of the cluster; below it nothing is hot,
+constexpr double kSlowMsPerSecondMin = 100;         // nor slow below this.
 
 struct OwnedLoad {
   const v1::MemberStatus* owner = nullptr;
   const v1::ShardLoad* load = nullptr;
-  double bytes_per_second = 0;
+  double value = 0;  // Of what is compared.
 };
 
 // "; key 42 of table emb is about 38 % of its keys", of its most frequent key; empty: none is.
@@ -31,25 +33,38 @@ std::string KeyText(const OwnedLoad& of) {
   return "";
 }
 
+// Each live owner's shards of which `of` says more than nothing, and what it says.
+std::vector<OwnedLoad> Loads(const v1::ClusterStatus& cluster, double (*of)(const v1::ShardLoad&)) {
+  std::vector<OwnedLoad> loads;
+  for (const v1::MemberStatus& server : cluster.servers()) {
+    for (const v1::ShardLoad& load : server.server().shards()) {
+      const double value = of(load);
+      if (server.alive() && value > 0) loads.push_back({&server, &load, value});
+    }
+  }
+  return loads;
+}
+
+// Sorts the greatest first, and returns the median.
+double SortedMedian(std::vector<OwnedLoad>* loads) {
+  std::sort(loads->begin(), loads->end(), [](const OwnedLoad& a, const OwnedLoad& b) { return a.value > b.value; });
+  return (*loads)[loads->size() / 2].value;
+}
+
+double Sum(const std::vector<OwnedLoad>& loads) {
+  return std::accumulate(loads.begin(), loads.end(), 0.0,
+                         [](double sum, const OwnedLoad& load) { return sum + load.value; });
+}
+
 // Adds those of which this is the greater part: what is done in words, and how much of it comes to a shard.
 void AddHot(const v1::ClusterStatus& cluster, const char* done, double (*bytes_of)(const v1::ShardLoad&),
             std::map<uint32_t, v1::HotShard>* hot) {
-  std::vector<OwnedLoad> loads;
-  double total = 0;
-  for (const v1::MemberStatus& server : cluster.servers()) {
-    for (const v1::ShardLoad& load : server.server().shards()) {
-      const double bytes = bytes_of(load);
-      if (!server.alive() || bytes <= 0) continue;
-      loads.push_back({&server, &load, bytes});
-      total += bytes;
-    }
-  }
+  std::vector<OwnedLoad> loads = Loads(cluster, bytes_of);
+  const double total = Sum(loads);
   if (loads.size() < 2 || total < kHotBytesPerSecondMin) return;
-  std::sort(loads.begin(), loads.end(),
-            [](const OwnedLoad& a, const OwnedLoad& b) { return a.bytes_per_second > b.bytes_per_second; });
-  const double median = loads[loads.size() / 2].bytes_per_second;
+  const double median = SortedMedian(&loads);
   for (const OwnedLoad& load : loads) {
-    const double share = load.bytes_per_second / total, ratio = load.bytes_per_second / median;
+    const double share = load.value / total, ratio = load.value / median;
     if (share < kHotShareMin || ratio < kHotRatioMin) break;
     v1::HotShard& shard = (*hot)[load.load->shard()];
     if (shard.share() >= share) continue;
@@ -60,6 +75,11 @@ void AddHot(const v1::ClusterStatus& cluster, const char* done, double (*bytes_o
     shard.set_text(absl::StrFormat("shard %d on ps %d takes %.0f %% of the bytes %s, %.0f times the median of all%s",
                                    shard.shard(), shard.server(), 100 * share, done, ratio, KeyText(load)));
   }
+}
+
+double PushMs(const v1::ShardLoad& load) { return load.push_ms_per_second(); }
+double PushMsPerByte(const v1::ShardLoad& load) {
+  return load.push_bytes_per_second() > 0 ? load.push_ms_per_second() / load.push_bytes_per_second() : 0;
 }
 
 }  // namespace
@@ -78,10 +98,36 @@ std::vector<v1::HotShard> HotShardsOf(const v1::ClusterStatus& cluster) {
   return hot;
 }
 
-void FindHotShards(v1::StatusResponse* status) {
+std::vector<v1::SlowShard> SlowShardsOf(const v1::ClusterStatus& cluster) {
+  std::vector<v1::SlowShard> slow;
+  std::vector<OwnedLoad> loads = Loads(cluster, PushMsPerByte);
+  const double total_ms = Sum(Loads(cluster, PushMs));
+  if (loads.size() < 2 || total_ms < kSlowMsPerSecondMin) return slow;
+  const double median = SortedMedian(&loads);
+  for (const OwnedLoad& load : loads) {
+    const double share = PushMs(*load.load) / total_ms, ratio = load.value / median;
+    if (ratio < kHotRatioMin || slow.size() == limits::kHotShardsMax) break;
+    if (share < kHotShareMin) continue;
+    v1::SlowShard& shard = slow.emplace_back();
+    shard.set_shard(load.load->shard());
+    shard.set_server(load.owner->index());
+    shard.set_share(share);
+    shard.set_ratio(ratio);
+    shard.set_text(
+        absl::StrFormat("shard %d on ps %d takes %.0f %% of the time that pushes take, %.0f times the median of all "
+                        "for each byte",
+                        shard.shard(), shard.server(), 100 * share, ratio));
+  }
+  return slow;
+}
+
+void FindHotAndSlowShards(v1::StatusResponse* status) {
   if (!status->has_cluster()) return;
-  const std::vector<v1::HotShard> hot = HotShardsOf(status->cluster());
-  status->mutable_cluster()->mutable_hot_shards()->Assign(hot.begin(), hot.end());
+  v1::ClusterStatus* const cluster = status->mutable_cluster();
+  const std::vector<v1::HotShard> hot = HotShardsOf(*cluster);
+  cluster->mutable_hot_shards()->Assign(hot.begin(), hot.end());
+  const std::vector<v1::SlowShard> slow = SlowShardsOf(*cluster);
+  cluster->mutable_slow_shards()->Assign(slow.begin(), slow.end());
 }
 
 }  // namespace lodestone

@@ -265,7 +265,7 @@ function waitsOf(status, firstSeen, nowMs) {
   return waits.sort((a, b) => b.seconds - a.seconds);
 }
 
-// Each chain of waits from the process that waits to its root, as psctl why says it, who is slow, and which shards are hot: {key, text}. A
+// Each chain of waits from the process that waits to its root, as psctl why says it, who is slow, and which shards are slow or hot: {key, text}. A
 // text changes all the time; the line stays while it begins and ends at the same processes.
 function whyLines(status) {
   const cluster = status.cluster || {};
@@ -280,7 +280,10 @@ function whyLines(status) {
                                       }));
   const hot = list(cluster.hot_shards)
                   .map((shard) => ({key: `hot ${num(shard.shard)}`, text: `${MARKS.warn} hot: ${shard.text}`}));
-  return [...chains, ...slow, ...hot];
+  const slowShards =
+      list(cluster.slow_shards)
+          .map((shard) => ({key: `slow shard ${num(shard.shard)}`, text: `${MARKS.warn} slow: ${shard.text}`}));
+  return [...chains, ...slow, ...slowShards, ...hot];
 }
 
 function sinceText(wait) {

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
-#include "common/telemetry/histogram.h"
 
 namespace lodestone::server {
 
@@ -12,8 +11,8 @@ Executors::Executors(uint32_t count, int64_t turn_ns) : turn_ns_(turn_ns) {
   for (uint32_t i = 0; i < std::max(1u, count); ++i) executors_.push_back(std::make_unique<Executor>());
 }
 
-bool Executors::IsTurnOver(size_t executor, int64_t since_ns) const {
-  return NowNs() - since_ns >= turn_ns_ && executors_[executor]->OthersWait();
+bool Executors::IsTurnOver(size_t executor, int64_t taken_ns) const {
+  return taken_ns >= turn_ns_ && executors_[executor]->OthersWait();
 }
 
 absl::Status Executors::CheckQueue(size_t executor) const {

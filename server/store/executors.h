@@ -29,9 +29,9 @@ class Executors {
   // Takes work that would keep an executor from its shards for too long; runs it on a thread of its own.
   Executor& background() { return *background_; }
 
-  // Whether the message that runs, and began at `since_ns`, is to submit what it has left to do, because others wait.
+  // Whether the message that runs, and has taken `taken_ns`, is to submit what it has left to do, because others wait.
   // REQUIRES: called from a message of that executor.
-  bool IsTurnOver(size_t executor, int64_t since_ns) const;
+  bool IsTurnOver(size_t executor, int64_t taken_ns) const;
   // RESOURCE_EXHAUSTED if the executor has too much to do.
   absl::Status CheckQueue(size_t executor) const;
   // Waits until all that was submitted has run. REQUIRES: no thread submits meanwhile.

@@ -210,7 +210,6 @@ void PushPath::Run(const std::shared_ptr<PushCall>& call) {
 }
 
 void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
-  const v1::PushRequest& header = call->header;
   const bool commits = log_->HasLogOrFollowers();
   PushTurn* const turn = &call->turns[e].emplace_back();
   turn->taken_ns = NowNs();
@@ -219,42 +218,22 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
       sessions_->ends() == call->session_ends || sessions_->IsOpen(call->header.worker_incarnation());
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
+  int64_t begun_ns = turn->taken_ns;
   size_t i = 0;
-  for (; i < pushes.size() && (i == 0 || !shards_->executors().IsTurnOver(e, turn->taken_ns)); ++i) {
+  for (; i < pushes.size() && (i == 0 || !shards_->executors().IsTurnOver(e, begun_ns - turn->taken_ns)); ++i) {
     ShardPush* const push = pushes[i];
     const ShardPush* const next = i + 1 < pushes.size() ? pushes[i + 1] : nullptr;
     if (next != nullptr && shards_->Owns(next->shard->id())) next->shard->Prefetch(next->parts);
-    if (!shards_->Owns(push->shard->id())) {
-      push->result = NotOwned(push->shard->id());
-      continue;
+    if (absl::Status refused = CheckApplies(*call, *push, has_session); !refused.ok()) {
+      push->result = std::move(refused);
+    } else {
+      ApplyToShard(*call, push, commits, &records, &positions);
     }
-    if (!has_session) {
-      push->result = absl::FailedPreconditionError(
-          absl::StrCat("the session of worker incarnation ", header.worker_incarnation(), " has ended; join again"));
-      continue;
-    }
-    if (call->contributes && AreStepsHeld(*call)) {
-      push->result = absl::UnavailableError("the consistency of a table is being changed; send the push again");
-      continue;
-    }
-    uint64_t bytes = 0;
-    for (const PartView& part : push->parts) {
-      bytes += part.keys.size() + part.gradients.size();
-      if (part.row_count > 0) shards_->hot_keys().Count(part.shard, part.table->id(), part.keys, part.row_count);
-    }
-    shards_->loads().CountPush(push->shard->id(), bytes);
-    Evictions evictions;
-    push->result =
-        push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call->now_ms,
-                          commits ? &evictions : nullptr, header.has_contribution() ? &header.contribution() : nullptr);
-    if (call->contributes && push->result.ok()) closer_->Contributed(*push->shard);
-    if (!commits || !push->result.ok()) continue;
-    positions.push_back({push->shard->id(), push->result->version});
-    if (push->result->duplicate) continue;
-    records.push_back(RecordOf(header, push->parts, evictions));
-    log_->Stamp(push->shard, call->now_ms, {&records.back(), 1});
+    const int64_t ended_ns = NowNs();
+    shards_->loads().CountPushTime(push->shard->id(), ended_ns - begun_ns);
+    begun_ns = ended_ns;
   }
-  turn->applied_ns = NowNs();
+  turn->applied_ns = begun_ns;
   const std::span<ShardPush* const> rest = pushes.subspan(i);
   if (!rest.empty()) {
     call->ends_left.fetch_add(EndsOfATurn(), std::memory_order_relaxed);
@@ -271,6 +250,39 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
     (where == CommitEnd::kLog ? turn->log : turn->replica) = status;
     end();
   });
+}
+
+absl::Status PushPath::CheckApplies(const PushCall& call, const ShardPush& push, bool has_session) const {
+  if (!shards_->Owns(push.shard->id())) return NotOwned(push.shard->id());
+  if (!has_session) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the session of worker incarnation ", call.header.worker_incarnation(), " has ended; join again"));
+  }
+  if (call.contributes && AreStepsHeld(call)) {
+    return absl::UnavailableError("the consistency of a table is being changed; send the push again");
+  }
+  return absl::OkStatus();
+}
+
+void PushPath::ApplyToShard(const PushCall& call, ShardPush* push, bool commits, std::vector<ShardLog::Record>* records,
+                            std::vector<ReplicaSink::Position>* positions) const {
+  const v1::PushRequest& header = call.header;
+  uint64_t bytes = 0;
+  for (const PartView& part : push->parts) {
+    bytes += part.keys.size() + part.gradients.size();
+    if (part.row_count > 0) shards_->hot_keys().Count(part.shard, part.table->id(), part.keys, part.row_count);
+  }
+  shards_->loads().CountPush(push->shard->id(), bytes);
+  Evictions evictions;
+  push->result =
+      push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call.now_ms,
+                        commits ? &evictions : nullptr, header.has_contribution() ? &header.contribution() : nullptr);
+  if (call.contributes && push->result.ok()) closer_->Contributed(*push->shard);
+  if (!commits || !push->result.ok()) return;
+  positions->push_back({push->shard->id(), push->result->version});
+  if (push->result->duplicate) return;
+  records->push_back(RecordOf(header, push->parts, evictions));
+  log_->Stamp(push->shard, call.now_ms, {&records->back(), 1});
 }
 
 size_t PushPath::EndsOfATurn() const { return std::max<size_t>(1, log_->ends()); }

@@ -25,7 +25,9 @@
 #include "proto/parameter_server.pb.h"
 #include "server/store/push_admission.h"
 #include "server/store/rate_meter.h"
+#include "server/store/replica_sink.h"
 #include "server/store/request_payload.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 
@@ -86,6 +88,11 @@ class PushPath {
   void Run(const std::shared_ptr<PushCall>& call);
   // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns, in as many turns as it takes.
   void Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
+  // Whether a part is applied now: the shard is still here, and neither the session nor the order of steps has ended.
+  absl::Status CheckApplies(const PushCall& call, const ShardPush& push, bool has_session) const;
+  // Applies a part, and adds what it `commits`.
+  void ApplyToShard(const PushCall& call, ShardPush* push, bool commits, std::vector<ShardLog::Record>* records,
+                    std::vector<ReplicaSink::Position>* positions) const;
   // How many ends each turn has: one, or its log's and its followers'.
   size_t EndsOfATurn() const;
   // `last`: the turn that was done last; null if there is none.

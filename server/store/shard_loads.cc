@@ -7,6 +7,7 @@ ShardLoads::Counted ShardLoads::CountedOf(ShardId shard) const {
   Counted counted;
   counted.pushes = counters.pushes.load(std::memory_order_relaxed);
   counted.push_bytes = counters.push_bytes.load(std::memory_order_relaxed);
+  counted.push_ns = counters.push_ns.load(std::memory_order_relaxed);
   counted.pulls = counters.pulls.load(std::memory_order_relaxed) + counters.block_pulls.load(std::memory_order_relaxed);
   counted.pull_bytes =
       counters.pull_bytes.load(std::memory_order_relaxed) + counters.block_pull_bytes.load(std::memory_order_relaxed);
@@ -34,6 +35,7 @@ void ShardLoads::Sample(int64_t now_ms, std::span<const ShardId> owned) {
     };
     window.rates.set_pushes_per_second(per_second(window.begin.pushes, counted.pushes));
     window.rates.set_push_bytes_per_second(per_second(window.begin.push_bytes, counted.push_bytes));
+    window.rates.set_push_ms_per_second(1e-6f * per_second(window.begin.push_ns, counted.push_ns));
     window.rates.set_pulls_per_second(per_second(window.begin.pulls, counted.pulls));
     window.rates.set_pull_bytes_per_second(per_second(window.begin.pull_bytes, counted.pull_bytes));
     window.measured = true;

@@ -5,7 +5,7 @@
 // writes to. Pulls of blocks, which any thread may answer, are counted beside it, by atomic additions in a line of
 // their own.
 //
-// Thread-safe, but for Count of a shard, which belongs to its executor.
+// Thread-safe, but for what counts on a shard's executor, which is its.
 #pragma once
 
 #include <atomic>
@@ -29,6 +29,8 @@ class ShardLoads {
     Add(1, &counters_[shard].pushes);
     Add(payload_bytes, &counters_[shard].push_bytes);
   }
+  // For how long the executor applied a push to the shard.
+  void CountPushTime(ShardId shard, int64_t ns) { Add(static_cast<uint64_t>(ns), &counters_[shard].push_ns); }
   void CountPull(ShardId shard, uint64_t payload_bytes) {
     Add(1, &counters_[shard].pulls);
     Add(payload_bytes, &counters_[shard].pull_bytes);
@@ -51,13 +53,13 @@ class ShardLoads {
 
   struct alignas(64) Counters {
     // Written by the executor.
-    std::atomic<uint64_t> pushes{0}, push_bytes{0}, pulls{0}, pull_bytes{0}, bytes{0};
+    std::atomic<uint64_t> pushes{0}, push_bytes{0}, push_ns{0}, pulls{0}, pull_bytes{0}, bytes{0};
     // Written by any thread.
     alignas(64) std::atomic<uint64_t> block_pulls{0};
     std::atomic<uint64_t> block_pull_bytes{0};
   };
   struct Counted {
-    uint64_t pushes = 0, push_bytes = 0, pulls = 0, pull_bytes = 0;
+    uint64_t pushes = 0, push_bytes = 0, push_ns = 0, pulls = 0, pull_bytes = 0;
   };
   // The stretch of time that rates are being measured over, and those of the one before.
   struct Window {

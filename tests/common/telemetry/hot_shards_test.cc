@@ -26,6 +26,7 @@ class HotShardsTest : public testing::Test {
         load->set_shard(shard);
         load->set_push_bytes_per_second(1e6);
         load->set_pull_bytes_per_second(2e6);
+        load->set_push_ms_per_second(2);
       }
     }
   }
@@ -54,6 +55,31 @@ TEST_F(HotShardsTest, AShardThatTakesMuchMoreThanOthersIsNamedWithItsMostFrequen
   EXPECT_EQ(hot[0].text(),
             "shard 17 on ps 1 takes 50 % of the bytes pushed, 63 times the median of all; key 42 of table emb is about "
             "38 % of its keys");
+}
+
+TEST_F(HotShardsTest, AShardThatTakesLongerForEachByteAndMuchOfTheTimeIsNamedAsSlow) {
+  EXPECT_THAT(SlowShardsOf(cluster_), IsEmpty());
+  Load(17)->set_push_ms_per_second(42);     // Of 168.
+  Load(8)->set_push_bytes_per_second(1e4);  // Takes 100 times as long for each byte, but as long as others.
+  const std::vector<v1::SlowShard> slow = SlowShardsOf(cluster_);
+  ASSERT_THAT(slow, SizeIs(1));
+  EXPECT_EQ(slow[0].shard(), 17);
+  EXPECT_EQ(slow[0].server(), 1);
+  EXPECT_NEAR(slow[0].share(), 0.25, 1e-6);
+  EXPECT_NEAR(slow[0].ratio(), 21, 1e-4);
+  EXPECT_EQ(slow[0].text(),
+            "shard 17 on ps 1 takes 25 % of the time that pushes take, 21 times the median of all for each byte");
+  EXPECT_THAT(HotShardsOf(cluster_), IsEmpty());
+}
+
+TEST_F(HotShardsTest, AHotShardIsNotSlowForThatNorIsAnyOfAClusterWithLittleToDo) {
+  Load(17)->set_push_bytes_per_second(63e6);
+  Load(17)->set_push_ms_per_second(126);
+  EXPECT_THAT(HotShardsOf(cluster_), SizeIs(1));
+  EXPECT_THAT(SlowShardsOf(cluster_), IsEmpty());
+  for (uint32_t shard = 0; shard < 64; ++shard) Load(shard)->set_push_ms_per_second(shard == 17 ? 30 : 0.01f);
+  Load(17)->set_push_bytes_per_second(1e3);
+  EXPECT_THAT(SlowShardsOf(cluster_), IsEmpty());
 }
 
 TEST_F(HotShardsTest, OfPushesAndPullsTheGreaterShareIsTold) {

@@ -331,6 +331,7 @@ PageCase Trouble(uint64_t now_ms) {
   v1::SlowMember* const slow = cluster->add_slow();
   slow->set_role(v1::ROLE_WORKER);
   slow->set_text("worker 0 trains 0.2 of the median");
+  cluster->add_slow_shards()->set_text("shard 9 on ps 0 takes 25 % of the time that pushes take");
   cluster->add_hot_shards()->set_text("shard 17 on ps 1 takes 41 % of the bytes pushed");
   AddEvent(&page, now_ms - 1'500, "died", "ps 1", "last heard of 10.0 s before");
   AddEvent(&page, now_ms - 1'400, "refused", "worker 1", "3 values are not finite");

@@ -166,6 +166,7 @@ TEST_F(PageLooks, TellsWhatWaitsForWhatAndSinceWhen) {
   EXPECT_THAT(Texts("#why li"),
               ElementsAre("worker 0 waits for ps 0 to acknowledge push 1093, which waits for ps 1; likewise worker 3",
                           "▲ slow: worker 0 trains 0.2 of the median",
+                          "▲ slow: shard 9 on ps 0 takes 25 % of the time that pushes take",
                           "▲ hot: shard 17 on ps 1 takes 41 % of the bytes pushed"));
 }
 

@@ -65,6 +65,7 @@ TEST_F(ShardLoadsTest, TheStatusHasWhatEachShardHoldsAndWhatComesToIt) {
     const bool has_key = load.shard() == of_key;
     EXPECT_FLOAT_EQ(load.pushes_per_second(), 2);
     EXPECT_FLOAT_EQ(load.push_bytes_per_second(), 2 * (512 + (has_key ? 8 + 8 : 0)));
+    EXPECT_GT(load.push_ms_per_second(), 0);
     EXPECT_FLOAT_EQ(load.pulls_per_second(), has_key ? 2 : 1);
     EXPECT_FLOAT_EQ(load.pull_bytes_per_second(), 512 + (has_key ? 8 : 0));
     bytes += load.bytes();
@@ -73,6 +74,7 @@ TEST_F(ShardLoadsTest, TheStatusHasWhatEachShardHoldsAndWhatComesToIt) {
   EXPECT_EQ(bytes, of_tables);
   Pass(kWindowMs);
   EXPECT_FLOAT_EQ(Status().shards(0).pushes_per_second(), 0) << "nothing came since";
+  EXPECT_FLOAT_EQ(Status().shards(0).push_ms_per_second(), 0);
 }
 
 TEST_F(ShardLoadsTest, AShardIsToldOnceItHasBeenOwnedForAWholeWindow) {

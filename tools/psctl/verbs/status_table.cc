@@ -306,6 +306,9 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
       absl::StrAppend(&text, Printable(absl::StrCat("rebalance: auto, ", cluster.rebalance())), "\n");
     }
     for (const std::string& line : MoveLines(cluster)) absl::StrAppend(&text, Printable(line), "\n");
+    for (const v1::SlowShard& slow : cluster.slow_shards()) {
+      absl::StrAppend(&text, paint(Style::kWarning, Printable(absl::StrCat("slow: ", slow.text()))), "\n");
+    }
     for (const v1::HotShard& hot : cluster.hot_shards()) {
       absl::StrAppend(&text, paint(Style::kWarning, Printable(absl::StrCat("hot: ", hot.text()))), "\n");
     }

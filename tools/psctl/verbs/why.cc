@@ -77,6 +77,7 @@ std::string WhyText(const ClusterReport& report, const Painter& paint) {
   }
   if (chains.empty()) text = "nothing waits\n";
   for (const v1::SlowMember& slow : SlowMembersOf(report.cluster)) absl::StrAppend(&text, "slow: ", slow.text(), "\n");
+  for (const v1::SlowShard& slow : report.cluster.slow_shards()) absl::StrAppend(&text, "slow: ", slow.text(), "\n");
   for (const v1::HotShard& hot : report.cluster.hot_shards()) absl::StrAppend(&text, "hot: ", hot.text(), "\n");
   for (const Rows& rows :
        {StageRows("steps of worker", report.cluster.workers()), StageRows("pushes on ps", report.cluster.servers())}) {
@@ -96,12 +97,14 @@ Json StagesJson(const google::protobuf::RepeatedPtrField<v1::MemberStatus>& memb
 }
 
 Json WhyJson(const ClusterReport& report) {
-  Json why = Json::array(), slow = Json::array(), hot = Json::array();
+  Json why = Json::array(), slow = Json::array(), slow_shards = Json::array(), hot = Json::array();
   for (const v1::WaitChain& chain : WhyOf(report)) why.push_back(JsonOf(chain));
   for (const v1::SlowMember& member : SlowMembersOf(report.cluster)) slow.push_back(JsonOf(member));
+  for (const v1::SlowShard& shard : report.cluster.slow_shards()) slow_shards.push_back(JsonOf(shard));
   for (const v1::HotShard& shard : report.cluster.hot_shards()) hot.push_back(JsonOf(shard));
   return {{"why", std::move(why)},
           {"slow", std::move(slow)},
+          {"slow_shards", std::move(slow_shards)},
           {"hot_shards", std::move(hot)},
           {"workers", StagesJson(report.cluster.workers())},
           {"servers", StagesJson(report.cluster.servers())}};

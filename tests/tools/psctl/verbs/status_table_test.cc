@@ -211,6 +211,7 @@ TEST(StatusText, SaysWhatTheCoordinatorMovesOfItselfAndWhatIsHot) {
   v1::ClusterStatus* const cluster = status.mutable_cluster();
   EXPECT_THAT(StatusText(status), Not(HasSubstr("rebalance")));
   cluster->set_rebalance("moves shards: ps 0 has 1.84 times the mean traffic, ps 2 0.10");
+  cluster->add_slow_shards()->set_text("shard 9 on ps 0 takes 25 % of the time that pushes take");
   cluster->add_hot_shards()->set_text("shard 17 on ps 1 takes 41 % of the bytes pushed");
   v1::HotKey* const key = status.add_hot_keys();
   key->set_table("emb");
@@ -220,7 +221,8 @@ TEST(StatusText, SaysWhatTheCoordinatorMovesOfItselfAndWhatIsHot) {
   key->set_share(0.38f);
   const std::string text = StatusText(status);
   EXPECT_THAT(text, HasSubstr("\nrebalance: auto, moves shards: ps 0 has 1.84 times the mean traffic, ps 2 0.10\n"));
-  EXPECT_THAT(text, HasSubstr("\nhot: shard 17 on ps 1 takes 41 % of the bytes pushed\n"));
+  EXPECT_THAT(text, HasSubstr("\nslow: shard 9 on ps 0 takes 25 % of the time that pushes take\n"
+                              "hot: shard 17 on ps 1 takes 41 % of the bytes pushed\n"));
   EXPECT_THAT(text, HasSubstr("4711"));
   EXPECT_THAT(text, HasSubstr("38 %"));
 }

@@ -67,14 +67,20 @@ TEST_F(WhyTest, AsJsonItHasLinksRootsAndStages) {
   EXPECT_EQ(json["workers"][0]["stages"]["compute"], 0.5);
 }
 
-TEST_F(WhyTest, NamesHotShards) {
+TEST_F(WhyTest, NamesSlowAndHotShards) {
+  v1::SlowShard* const slow = zero_.cluster.add_slow_shards();
+  slow->set_shard(9);
+  slow->set_text("shard 9 on ps 0 takes 25 % of the time that pushes take");
   v1::HotShard* const hot = zero_.cluster.add_hot_shards();
   hot->set_shard(3);
   hot->set_text("shard 3 on ps 1 takes 97 % of the bytes pushed");
-  EXPECT_THAT(Call(one_.address).output, HasSubstr("\nhot: shard 3 on ps 1 takes 97 % of the bytes pushed\n"));
+  EXPECT_THAT(Call(one_.address).output, HasSubstr("\nslow: shard 9 on ps 0 takes 25 % of the time that pushes take\n"
+                                                   "hot: shard 3 on ps 1 takes 97 % of the bytes pushed\n"));
   const nlohmann::json json = nlohmann::json::parse(Call(zero_.address, true).output);
   ASSERT_EQ(json["hot_shards"].size(), 1u);
   EXPECT_EQ(json["hot_shards"][0]["shard"], 3);
+  ASSERT_EQ(json["slow_shards"].size(), 1u);
+  EXPECT_EQ(json["slow_shards"][0]["shard"], 9);
 }
 
 TEST_F(WhyTest, APsThatDoesNotAnswerIsTheRootAndMakesTheAnswerIncomplete) {
