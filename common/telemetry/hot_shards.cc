@@ -15,7 +15,8 @@ namespace {
 constexpr double kHotShareMin = 0.1;
 constexpr double kHotRatioMin = 8;
 constexpr double kHotBytesPerSecondMin = 64 << 10;  // Of the cluster; below it nothing is hot,
-constexpr double kSlowMsPerSecondMin = 100;         // nor slow below this.
+constexpr double kSlowMsPerSecondMin = 100;         // nor slow below this,
+constexpr double kSlowTimesMin = 2;                 // or with less than so many times the median time.
 
 struct OwnedLoad {
   const v1::MemberStatus* owner = nullptr;
@@ -101,13 +102,15 @@ std::vector<v1::HotShard> HotShardsOf(const v1::ClusterStatus& cluster) {
 std::vector<v1::SlowShard> SlowShardsOf(const v1::ClusterStatus& cluster) {
   std::vector<v1::SlowShard> slow;
   std::vector<OwnedLoad> loads = Loads(cluster, PushMsPerByte);
-  const double total_ms = Sum(Loads(cluster, PushMs));
+  std::vector<OwnedLoad> times = Loads(cluster, PushMs);
+  const double total_ms = Sum(times);
   if (loads.size() < 2 || total_ms < kSlowMsPerSecondMin) return slow;
+  const double median_ms = SortedMedian(&times);
   const double median = SortedMedian(&loads);
   for (const OwnedLoad& load : loads) {
     const double share = PushMs(*load.load) / total_ms, ratio = load.value / median;
     if (ratio < kHotRatioMin || slow.size() == limits::kHotShardsMax) break;
-    if (share < kHotShareMin) continue;
+    if (share < kHotShareMin || PushMs(*load.load) < kSlowTimesMin * median_ms) continue;
     v1::SlowShard& shard = slow.emplace_back();
     shard.set_shard(load.load->shard());
     shard.set_server(load.owner->index());

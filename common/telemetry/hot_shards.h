@@ -14,9 +14,9 @@ namespace lodestone {
 // cluster is as good as idle.
 std::vector<v1::HotShard> HotShardsOf(const v1::ClusterStatus& cluster);
 
-// The shards that take a tenth or more of the time for which executors of the cluster apply pushes, and for each byte
-// at least eight times the median of the shards to which any are pushed; the slowest first, at most
-// limits::kHotShardsMax. None while pushes take less than a tenth of a core's time.
+// The shards that take a tenth or more of the time for which executors of the cluster apply pushes, at least twice the
+// median of that, and for each byte at least eight times the median of the shards to which any are pushed; the slowest
+// first, at most limits::kHotShardsMax. None while pushes take less than a tenth of a core's time.
 std::vector<v1::SlowShard> SlowShardsOf(const v1::ClusterStatus& cluster);
 
 // Fills in ClusterStatus.hot_shards and slow_shards, where `status` has the cluster.

@@ -28,28 +28,30 @@ Executor::~Executor() {
   if (thread.joinable()) thread.join();
 }
 
-void Executor::Submit(Message message) {
-  if (LeaveToThread(&message, mode_ == Mode::kThread)) return;
+void Executor::Submit(Message message, Order order) {
+  Queued queued{std::move(message), order};
+  if (LeaveToThread(&queued, mode_ == Mode::kThread)) return;
   wait_metric.ObserveNs(0);
-  message();
-  message = nullptr;  // What it holds goes before the next message runs.
-  Leave(0);
+  queued.message();
+  queued.message = nullptr;  // What it holds goes before the next message runs.
+  Leave(0, /*uncounted=*/1);
 }
 
-void Executor::SubmitAndHelp(Message message) {
-  std::deque<Queued> waiting;
-  if (LeaveOrHelp(&message, &waiting)) return;
-  const int64_t until_ns = NowNs() + help_ns_;
-  if (!waiting.empty()) Run(&waiting);
-  wait_metric.ObserveNs(0);
-  message();
-  message = nullptr;
-  Leave(until_ns);
+void Executor::SubmitAndHelp(Message message, Order order) {
+  Queued queued{std::move(message), order, NowNs()};
+  const int64_t until_ns = queued.since_ns + help_ns_;
+  Queue batch;
+  if (LeaveOrHelp(&queued, &batch)) return;
+  Run(&batch);
+  Leave(until_ns, /*uncounted=*/0);
 }
 
-void Executor::SubmitToThread(Message message) { LeaveToThread(&message, /*even_if_idle=*/true); }
+void Executor::SubmitToThread(Message message, Order order) {
+  Queued queued{std::move(message), order};
+  LeaveToThread(&queued, /*even_if_idle=*/true);
+}
 
-bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
+bool Executor::LeaveToThread(Queued* message, bool even_if_idle) {
   bool wakes = false;
   {
     MutexLock lock(&mu_);
@@ -58,7 +60,7 @@ bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
       running_ = true;
       return false;
     }
-    Queue(message);
+    Enqueue(message);
     wakes = idle;
     if (wakes) NeedThread();
   }
@@ -66,50 +68,89 @@ bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
   return true;
 }
 
-bool Executor::LeaveOrHelp(Message* message, std::deque<Queued>* waiting) {
+bool Executor::LeaveOrHelp(Queued* message, Queue* batch) {
   if (mode_ == Mode::kThread) return LeaveToThread(message, true);
   MutexLock lock(&mu_);
   if (!running_ && queue_.size() <= kHelpMessagesMax) {
     running_ = true;
-    waiting->swap(queue_);
+    TakeQueue(batch);
+    batch->push_back(std::move(*message));
     return false;
   }
-  Queue(message);
+  Enqueue(message);
   return true;
 }
 
-void Executor::Queue(Message* message) {
-  queue_.push_back({std::move(*message), NowNs()});
+void Executor::Enqueue(Queued* message) {
+  message->since_ns = NowNs();
+  queued_free_ += message->order == Order::kFree;
+  queue_.push_back(std::move(*message));
   queue_length_max_ = std::max(queue_length_max_, queue_.size());
 }
 
-void Executor::Run(std::deque<Queued>* batch) {
-  batch_left_ = batch->size();
-  for (Queued& queued : *batch) {
-    --batch_left_;
-    if (mode_ == Mode::kCallerOrThread) wait_metric.ObserveNs(NowNs() - queued.since_ns);
-    queued.message();
-    queued.message = nullptr;
-  }
-  MutexLock lock(&mu_);
-  executed_ += batch->size();
-  batch->clear();
+void Executor::TakeQueue(Queue* batch) {
+  batch->swap(queue_);
+  queued_free_ = 0;
 }
 
-void Executor::Leave(int64_t help_until_ns) {
-  std::deque<Queued> batch;
+void Executor::Run(Queue* batch) {
+  batch_ = batch;
+  uint64_t run = 0;
+  for (; !batch->empty(); ++run) {
+    Queued queued = std::move(batch->front());
+    batch->pop_front();
+    RunOne(&queued);
+  }
+  batch_ = nullptr;
+  MutexLock lock(&mu_);
+  executed_ += run;
+}
+
+void Executor::RunOne(Queued* queued) const {
+  if (mode_ == Mode::kCallerOrThread) wait_metric.ObserveNs(NowNs() - queued->since_ns);
+  queued->message();
+  queued->message = nullptr;  // What it holds goes before the next message runs.
+}
+
+bool Executor::FreeOnesWait() const {
+  const auto is_free = [](const Queued& queued) { return queued.order == Order::kFree; };
+  if (batch_ != nullptr && std::any_of(batch_->begin(), batch_->end(), is_free)) return true;
+  MutexLock lock(&mu_);
+  return queued_free_ > 0;
+}
+
+void Executor::Yield() {
+  Queue free;
+  const auto take_from = [&free](Queue* queue) {
+    Queue in_order;
+    for (Queued& queued : *queue) (queued.order == Order::kFree ? free : in_order).push_back(std::move(queued));
+    queue->swap(in_order);
+  };
+  if (batch_ != nullptr) take_from(batch_);
+  {
+    MutexLock lock(&mu_);
+    take_from(&queue_);
+    queued_free_ = 0;
+  }
+  for (Queued& queued : free) RunOne(&queued);
+  MutexLock lock(&mu_);
+  executed_ += free.size();
+}
+
+void Executor::Leave(int64_t help_until_ns, uint64_t uncounted) {
+  Queue batch;
   bool wakes = false;
-  for (bool first = true;; first = false) {
+  while (true) {
     {
       MutexLock lock(&mu_);
-      executed_ += first;
+      executed_ += std::exchange(uncounted, 0);
       if (queue_.empty() || queue_.size() > kHelpMessagesMax || NowNs() > help_until_ns) {
         running_ = false;
         wakes = !queue_.empty();
         if (wakes) NeedThread();
         break;
       }
-      batch.swap(queue_);
+      TakeQueue(&batch);
     }
     Run(&batch);
   }
@@ -141,14 +182,14 @@ Executor::Stats Executor::stats() const {
 }
 
 void Executor::RunThread() {
-  std::deque<Queued> batch;
+  Queue batch;
   while (true) {
     {
       MutexLock lock(&mu_);
       while (running_ || (queue_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (queue_.empty()) return;
       running_ = true;
-      batch.swap(queue_);
+      TakeQueue(&batch);
     }
     Run(&batch);
     MutexLock lock(&mu_);

@@ -5,6 +5,9 @@
 // it takes longer than a short message, and what comes until it runs would be queued too, so that it were needed ever
 // after: threads that may run others' messages help (SubmitAndHelp).
 //
+// A long message may let others run before it goes on (Yield): those that were submitted as kFree. What is kInOrder
+// keeps its order, as if none yielded.
+//
 // Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
 //
 // The destructor runs what is queued and joins the thread. REQUIRES: every submission has returned.
@@ -24,6 +27,12 @@ class Executor {
  public:
   using Message = std::function<void()>;
 
+  // How a message stands to one that yields.
+  enum class Order {
+    kFree,     // May run meanwhile.
+    kInOrder,  // Runs after it; may yield itself.
+  };
+
   // Where messages run.
   enum class Mode {
     kCallerOrThread,  // On the submitting thread if the executor is idle, else on the executor's.
@@ -36,20 +45,23 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  void Submit(Message message);
+  void Submit(Message message, Order order = Order::kFree);
   // As Submit, by a thread that also runs what others have submitted: before its own what nobody has begun, and
   // afterwards, if it has not taken long, what has come meanwhile. REQUIRES: the thread holds no lock that a message
   // takes.
-  void SubmitAndHelp(Message message);
+  void SubmitAndHelp(Message message, Order order = Order::kFree);
   // Submits for the executor's thread, even if the executor is idle.
-  void SubmitToThread(Message message);
+  void SubmitToThread(Message message, Order order = Order::kFree);
   // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
   void SubmitAndWait(Message message);
 
   // Messages waiting now.
   size_t queue_length() const;
-  // Whether others wait for the message that runs. REQUIRES: called from that message.
-  bool OthersWait() const { return batch_left_ > 0 || queue_length() > 0; }
+
+  // Whether messages wait that may run while another one yields; and runs those that do. REQUIRES: called from a
+  // message of this executor that is kInOrder.
+  bool FreeOnesWait() const;
+  void Yield();
 
   struct Stats {
     uint64_t executed = 0;
@@ -62,20 +74,25 @@ class Executor {
  private:
   struct Queued {
     Message message;
+    Order order = Order::kFree;
     int64_t since_ns = 0;
   };
+  using Queue = std::deque<Queued>;
 
   // Queues `message` for the executor's thread, if there is another to wait for or `even_if_idle`. If not, the caller
   // is to run the message, and nobody else runs one until it calls Leave.
-  bool LeaveToThread(Message* message, bool even_if_idle);
+  bool LeaveToThread(Queued* message, bool even_if_idle);
   // Queues `message` for the executor's thread if another thread runs messages, or too many wait. If not, the caller is
-  // to run those that waited, which it gets, and its own.
-  bool LeaveOrHelp(Message* message, std::deque<Queued>* waiting);
-  void Queue(Message* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs queued messages, and counts them.
-  void Run(std::deque<Queued>* batch);
-  // The caller has run its message. What came meanwhile is left to the thread or, until `help_until_ns`, run.
-  void Leave(int64_t help_until_ns);
+  // to run those that waited and, after them, its own: `batch`.
+  bool LeaveOrHelp(Queued* message, Queue* batch);
+  void Enqueue(Queued* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeQueue(Queue* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Runs the messages of `batch`, and counts them.
+  void Run(Queue* batch);
+  void RunOne(Queued* queued) const;
+  // The caller has run its message, and so many that are not counted yet. What came meanwhile is left to the thread or,
+  // until `help_until_ns`, run.
+  void Leave(int64_t help_until_ns, uint64_t uncounted);
   // Starts the thread, unless it has been; the caller wakes it.
   void NeedThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();
@@ -85,15 +102,16 @@ class Executor {
 
   mutable Mutex mu_;
   CondVar wake_;
-  std::deque<Queued> queue_ ABSL_GUARDED_BY(mu_);
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // A thread runs messages. If none does, the queue is the thread's.
+  Queue queue_ ABSL_GUARDED_BY(mu_);
+  size_t queued_free_ ABSL_GUARDED_BY(mu_) = 0;  // Of these, kFree ones.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;    // A thread runs messages. If none does, the queue is the thread's.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;
   Thread thread_ ABSL_GUARDED_BY(mu_);
 
-  // Of the thread that runs messages: how many of those that it has taken are left.
-  size_t batch_left_ = 0;
+  // Of the thread that runs messages: those that it has taken and not begun; null if it has taken none.
+  Queue* batch_ = nullptr;
 };
 
 }  // namespace lodestone::server

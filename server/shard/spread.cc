@@ -21,7 +21,7 @@ int64_t ThreadCpuNs() {
 }
 
 void SubmitAll(std::span<Share> shares) {
-  for (Share& share : shares) share.executor->SubmitAndHelp(std::move(share.run));
+  for (Share& share : shares) share.executor->SubmitAndHelp(std::move(share.run), share.order);
 }
 
 }  // namespace
@@ -40,11 +40,14 @@ void Spread(std::vector<Share> shares, bool (*idle)()) {
   if (!ends.empty() && idle()) {
     for (const size_t end : ends) {
       Executor* const first = shares[begin].executor;
-      first->SubmitToThread([group = std::vector<Share>(std::make_move_iterator(shares.begin() + begin),
-                                                        std::make_move_iterator(shares.begin() + end))]() mutable {
-        group[0].run();
-        SubmitAll(std::span(group).subspan(1));
-      });
+      const Executor::Order order = shares[begin].order;
+      first->SubmitToThread(
+          [group = std::vector<Share>(std::make_move_iterator(shares.begin() + begin),
+                                      std::make_move_iterator(shares.begin() + end))]() mutable {
+            group[0].run();
+            SubmitAll(std::span(group).subspan(1));
+          },
+          order);
       begin = end;
     }
   }

@@ -12,7 +12,7 @@ Executors::Executors(uint32_t count, int64_t turn_ns) : turn_ns_(turn_ns) {
 }
 
 bool Executors::IsTurnOver(size_t executor, int64_t taken_ns) const {
-  return taken_ns >= turn_ns_ && executors_[executor]->OthersWait();
+  return taken_ns >= turn_ns_ && executors_[executor]->FreeOnesWait();
 }
 
 absl::Status Executors::CheckQueue(size_t executor) const {

@@ -38,10 +38,14 @@ struct ShardPush {
 
 // The outcome of what one executor has applied of a push in one turn.
 struct PushTurn {
-  absl::Status log;        // Whether what it applied is durable,
-  absl::Status replica;    // and whether followers hold it.
-  int64_t taken_ns = 0;    // When the executor took it,
-  int64_t applied_ns = 0;  // and when that was done.
+  absl::Status log;      // Whether what it applied is durable,
+  absl::Status replica;  // and whether followers hold it.
+  // Until the end of this turn: for how long the push waited for the executor, and was applied; and when that was.
+  struct Times {
+    int64_t waited_ns = 0;
+    int64_t apply_ns = 0;
+    int64_t ended_ns = 0;
+  } times;
 };
 
 struct PushCall {

@@ -32,7 +32,7 @@ HistogramMetric push_duration_metric("lodestone_ps_push_duration_seconds",
                                      "From a push's arrival to its acknowledgement; refused ones do not count.");
 constexpr char kPushStage[] = "lodestone_ps_push_stage_duration_seconds";
 constexpr char kPushStages[] =
-    "What a push's time went by, in the share of it that was done last: queue, until the executor took it; apply; "
+    "What a push's time went by, in the share of it that was done last: queue, for the executor; apply; "
     "commit, until log and follower had it.";
 constexpr const char* kStageNames[] = {"queue", "apply", "commit"};
 HistogramMetric push_queue_metric(kPushStage, kPushStages, {{"stage", "queue"}});
@@ -200,7 +200,7 @@ void PushPath::Run(const std::shared_ptr<PushCall>& call) {
     for (const ShardPush* push : call->by_executor[e]) {
       for (const PartView& part : push->parts) rows += part.row_count;
     }
-    shares.push_back({&executors[e], rows, [this, call, e] { Apply(call, e, call->by_executor[e]); }});
+    shares.push_back({&executors[e], rows, [this, call, e] { Apply(call, e); }, Executor::Order::kInOrder});
   }
   if (shares.empty()) return Finish(call.get(), nullptr);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);
@@ -209,18 +209,29 @@ void PushPath::Run(const std::shared_ptr<PushCall>& call) {
   Spread(std::move(shares));
 }
 
-void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
+void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e) {
+  std::span<ShardPush* const> pushes = call->by_executor[e];
+  while (true) {
+    pushes = pushes.subspan(ApplyTurn(call, e, pushes));
+    if (pushes.empty()) return;
+    shards_->executors()[e].Yield();
+  }
+}
+
+size_t PushPath::ApplyTurn(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
   const bool commits = log_->HasLogOrFollowers();
-  PushTurn* const turn = &call->turns[e].emplace_back();
-  turn->taken_ns = NowNs();
+  const int64_t began_ns = NowNs();
+  std::list<PushTurn>& turns = call->turns[e];
+  PushTurn::Times times = turns.empty() ? PushTurn::Times{.ended_ns = call->arrived_ns} : turns.back().times;
+  times.waited_ns += began_ns - times.ended_ns;
+  times.ended_ns = began_ns;
   // A session that has ended since: the shards may have forgotten what they have applied.
   const bool has_session =
       sessions_->ends() == call->session_ends || sessions_->IsOpen(call->header.worker_incarnation());
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
-  int64_t begun_ns = turn->taken_ns;
   size_t i = 0;
-  for (; i < pushes.size() && (i == 0 || !shards_->executors().IsTurnOver(e, begun_ns - turn->taken_ns)); ++i) {
+  for (; i < pushes.size() && (i == 0 || !shards_->executors().IsTurnOver(e, times.ended_ns - began_ns)); ++i) {
     ShardPush* const push = pushes[i];
     const ShardPush* const next = i + 1 < pushes.size() ? pushes[i + 1] : nullptr;
     if (next != nullptr && shards_->Owns(next->shard->id())) next->shard->Prefetch(next->parts);
@@ -230,26 +241,31 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
       ApplyToShard(*call, push, commits, &records, &positions);
     }
     const int64_t ended_ns = NowNs();
-    shards_->loads().CountPushTime(push->shard->id(), ended_ns - begun_ns);
-    begun_ns = ended_ns;
+    shards_->loads().CountPushTime(push->shard->id(), ended_ns - times.ended_ns);
+    times.ended_ns = ended_ns;
   }
-  turn->applied_ns = begun_ns;
-  const std::span<ShardPush* const> rest = pushes.subspan(i);
-  if (!rest.empty()) {
+  times.apply_ns += times.ended_ns - began_ns;
+  PushTurn* const turn = &turns.emplace_back();
+  turn->times = times;
+  if (i < pushes.size()) {
     call->ends_left.fetch_add(EndsOfATurn(), std::memory_order_relaxed);
-    shards_->executors()[e].Submit([this, call, e, rest] { Apply(call, e, rest); });
   } else if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     call->room.Release();  // The tables count it.
   }
   const auto end = [this, call, turn] {
     if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), turn);
   };
-  if (!commits) return end();  // There is no log: one end at most is counted.
-  // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
+  if (!commits) {  // There is no log: one end at most is counted of a turn.
+    end();
+    return i;
+  }
+  // Without records too: a duplicate is acknowledged when the push that it repeats is durable. What others find when
+  // they have their turn is in the log before what they do.
   log_->Append(e, records, positions, call, [turn, end](CommitEnd where, const absl::Status& status) {
     (where == CommitEnd::kLog ? turn->log : turn->replica) = status;
     end();
   });
+  return i;
 }
 
 absl::Status PushPath::CheckApplies(const PushCall& call, const ShardPush& push, bool has_session) const {
@@ -372,13 +388,13 @@ void PushPath::TellApplied(const AppliedStep& applied) const {
 
 void PushPath::Observe(const PushCall& call, const PushTurn* last) const {
   if (last == nullptr) return push_duration_metric.ObserveNs(NowNs() - call.arrived_ns);
-  push_queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
-  push_apply_metric.ObserveNs(last->applied_ns - last->taken_ns);
+  const PushTurn::Times& times = last->times;
+  push_queue_metric.ObserveNs(times.waited_ns);
+  push_apply_metric.ObserveNs(times.apply_ns);
   const bool commits = log_->HasLogOrFollowers();
-  const int64_t end_ns = commits ? NowNs() : last->applied_ns;
-  if (commits) push_commit_metric.ObserveNs(end_ns - last->applied_ns);
-  const int64_t stages_ns[kStages] = {last->taken_ns - call.arrived_ns, last->applied_ns - last->taken_ns,
-                                      end_ns - last->applied_ns};
+  const int64_t end_ns = commits ? NowNs() : times.ended_ns;
+  if (commits) push_commit_metric.ObserveNs(end_ns - times.ended_ns);
+  const int64_t stages_ns[kStages] = {times.waited_ns, times.apply_ns, end_ns - times.ended_ns};
   for (size_t i = 0; i < kStages; ++i) stage_ns_[i].fetch_add(stages_ns[i], std::memory_order_relaxed);
   push_duration_metric.ObserveNs(end_ns - call.arrived_ns);
 }

@@ -86,8 +86,10 @@ class PushPath {
   // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
   absl::Status CheckQueues(const PushCall& call) const;
   void Run(const std::shared_ptr<PushCall>& call);
-  // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns, in as many turns as it takes.
-  void Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
+  // On executor `e`: applies and commits the parts whose shards it owns, in as many turns as it takes.
+  void Apply(const std::shared_ptr<PushCall>& call, size_t e);
+  // The same of the first of `pushes`; returns of how many.
+  size_t ApplyTurn(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
   // Whether a part is applied now: the shard is still here, and neither the session nor the order of steps has ended.
   absl::Status CheckApplies(const PushCall& call, const ShardPush& push, bool has_session) const;
   // Applies a part, and adds what it `commits`.

@@ -72,6 +72,20 @@ TEST_F(HotShardsTest, AShardThatTakesLongerForEachByteAndMuchOfTheTimeIsNamedAsS
   EXPECT_THAT(HotShardsOf(cluster_), IsEmpty());
 }
 
+// With few shards a tenth of the time is no more than a shard's share.
+TEST_F(HotShardsTest, AShardThatTakesNoLongerThanOthersIsNotSlowForItsFewBytes) {
+  v1::ClusterStatus cluster;
+  v1::MemberStatus* const member = cluster.add_servers();
+  member->set_alive(true);
+  for (uint32_t shard = 0; shard < 8; ++shard) {
+    v1::ShardLoad* const load = member->mutable_server()->add_shards();
+    load->set_shard(shard);
+    load->set_push_bytes_per_second(shard < 5 ? 1e8f : 1e6f);  // Some hold blocks, and others only rows.
+    load->set_push_ms_per_second(shard < 5 ? 30 : 25);
+  }
+  EXPECT_THAT(SlowShardsOf(cluster), IsEmpty());
+}
+
 TEST_F(HotShardsTest, AHotShardIsNotSlowForThatNorIsAnyOfAClusterWithLittleToDo) {
   Load(17)->set_push_bytes_per_second(63e6);
   Load(17)->set_push_ms_per_second(126);

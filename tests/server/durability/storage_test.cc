@@ -820,7 +820,7 @@ TEST_P(StorageLifeTest, WithAsManyServersAsBeforeWhatWasFollowedIsNotLookedForWh
   EXPECT_TRUE(recovered.ok()) << recovered;
 }
 
-TEST_P(StorageLifeTest, OfPushesThatTookTurnsEachShardComesBackInItsOwnOrder) {
+TEST_P(StorageLifeTest, PushesThatLetOthersGoFirstBetweenTwoShardsComeBackWhole) {
   Ps ps = StartWell(config_);
   EnsureTables(ps);
   Executors& executors = ps.store->shards().executors();
@@ -833,9 +833,10 @@ TEST_P(StorageLifeTest, OfPushesThatTookTurnsEachShardComesBackInItsOwnOrder) {
     });
   }
   held.Wait();
-  // All wait before the first begins, and then take turns.
+  // All wait before the first begins, each with others that it lets go first.
   constexpr Sequence kPushes = 5;
   Countdown done(kPushes);
+  std::atomic<size_t> others{0};
   for (Sequence sequence = 1; sequence <= kPushes; ++sequence) {
     RequestBuilder<v1::PushRequest> push(kShards);
     push.header.set_worker_incarnation(kWorker);
@@ -845,9 +846,12 @@ TEST_P(StorageLifeTest, OfPushesThatTookTurnsEachShardComesBackInItsOwnOrder) {
       EXPECT_TRUE(response.ok()) << response.status();
       done.CountDown();
     });
+    for (size_t e = 0; e < executors.size(); ++e) executors[e].Submit([&] { ++others; });
   }
   released.count_down();
   done.Wait();
+  for (size_t e = 0; e < executors.size(); ++e) executors[e].SubmitAndWait([] {});
+  EXPECT_EQ(others, kPushes * executors.size());
   for (const ShardId shard : ps.store->shards().adopted()) EXPECT_EQ(ps.store->shards().VersionOf(shard), kPushes);
   const Ps back = StartWell(Killed());
   EXPECT_EQ(Content(back), Content(ps));

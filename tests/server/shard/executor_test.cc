@@ -2,9 +2,11 @@
 
 #include <barrier>
 #include <latch>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::server {
@@ -109,6 +111,69 @@ TEST(Executor, OneThatHelpsDoesNotOvertake) {
   executor.SubmitAndWait([] {});
   ASSERT_EQ(order.size(), size_t{kMessages});
   for (int i = 0; i < kMessages; ++i) EXPECT_EQ(order[i], i);
+}
+
+// Of what waits, wherever it waits: in the queue, or behind the message that was taken with it.
+TEST(Executor, AMessageThatYieldsLetsFreeOnesRunAndKeepsTheOrderOfOthers) {
+  for (const bool taken_together : {false, true}) {
+    Executor executor;
+    std::vector<std::string> ran;
+    const auto note = [&ran](const char* what) { return [&ran, what] { ran.push_back(what); }; };
+    const auto submit_others = [&] {
+      executor.Submit(note("in order 1"), Executor::Order::kInOrder);
+      executor.Submit(note("free 1"));
+      executor.Submit(note("in order 2"), Executor::Order::kInOrder);
+      executor.Submit(note("free 2"));
+    };
+    std::latch held{1}, released{1};
+    executor.SubmitToThread([&] {
+      held.count_down();
+      released.wait();
+    });
+    held.wait();
+    executor.Submit(
+        [&] {
+          if (!taken_together) submit_others();
+          ran.push_back("began");
+          EXPECT_TRUE(executor.FreeOnesWait());
+          executor.Yield();
+          EXPECT_FALSE(executor.FreeOnesWait());
+          executor.Yield();
+          ran.push_back("ended");
+        },
+        Executor::Order::kInOrder);
+    if (taken_together) submit_others();
+    std::latch done{1};
+    executor.Submit([&] { done.count_down(); }, Executor::Order::kInOrder);
+    released.count_down();
+    done.wait();
+    if (!taken_together) executor.SubmitAndWait([] {});  // What came after it.
+    EXPECT_THAT(ran, testing::ElementsAre("began", "free 1", "free 2", "ended", "in order 1", "in order 2"));
+    EXPECT_EQ(executor.stats().queue_length, 0u);
+  }
+}
+
+// Regression: a thread that helps ran what had waited as if nothing came after it.
+TEST(Executor, WhatAThreadThatHelpsBringsRunsWhileWhatItHelpsWithYields) {
+  for (int tries = 0;; ++tries) {
+    ASSERT_LT(tries, 100'000) << "it never helped";
+    Executor executor;
+    std::vector<int> ran;
+    std::thread::id first_ran_on;
+    executor.SubmitToThread(
+        [&] {
+          first_ran_on = std::this_thread::get_id();
+          ran.push_back(1);
+          executor.Yield();
+          ran.push_back(2);
+        },
+        Executor::Order::kInOrder);
+    executor.SubmitAndHelp([&] { ran.push_back(3); });
+    executor.SubmitAndWait([] {});
+    if (first_ran_on != std::this_thread::get_id()) continue;
+    EXPECT_THAT(ran, testing::ElementsAre(1, 3, 2));
+    return;
+  }
 }
 
 TEST(Executor, RunsEverythingQueuedBeforeItIsDestroyed) {

@@ -726,17 +726,16 @@ TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
   ASSERT_TRUE(tables.ok()) << tables.status();
   std::vector<std::pair<Key, float>> rows;
   for (Key key = 0; key < 1000; ++key) rows.emplace_back(key, 1);
-  auto push = NewPush(1);
-  push.AddRows(tables->tables(0).id(), 1, rows, true);
   Executors& executors = store_->shards().executors();
-  const auto applied = [&](size_t executor) {  // Of the executor's shards.
-    size_t count = 0;
+  const auto versions = [&](size_t executor) {  // Of its shards, ascending.
+    std::vector<Version> versions;
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      count += store_->shards().ExecutorOf(shard) == executor && store_->shards().VersionOf(shard) > 0;
+      if (store_->shards().ExecutorOf(shard) == executor) versions.push_back(store_->shards().VersionOf(shard));
     }
-    return count;
+    std::sort(versions.begin(), versions.end());
+    return versions;
   };
-  // Everything waits for the executors, one behind the other: the push, and what looks at its shards.
+  // Everything waits for the executors, one behind the other: two pushes, and what looks at their shards.
   Countdown held(static_cast<int64_t>(executors.size()));
   std::latch released{1};
   for (size_t e = 0; e < executors.size(); ++e) {
@@ -746,17 +745,23 @@ TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
     });
   }
   held.Wait();
-  std::optional<absl::StatusOr<v1::PushResponse>> response;
-  std::latch done{1};
-  store_->pushes().Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> result) {
-    response = std::move(result);
-    done.count_down();
-  });
-  std::vector<size_t> seen(executors.size());
+  constexpr Sequence kPushes = 2;
+  std::vector<RequestBuilder<v1::PushRequest>> pushes;
+  std::vector<std::optional<absl::StatusOr<v1::PushResponse>>> responses(kPushes);
+  std::latch done{kPushes};
+  for (Sequence i = 0; i < kPushes; ++i) {
+    pushes.push_back(NewPush(i + 1));
+    pushes[i].AddRows(tables->tables(0).id(), 1, rows, true);
+    store_->pushes().Push(pushes[i].header, pushes[i].payload(), [&, i](absl::StatusOr<v1::PushResponse> result) {
+      responses[i] = std::move(result);
+      done.count_down();
+    });
+  }
+  std::vector<std::vector<Version>> seen(executors.size());
   Countdown looked(static_cast<int64_t>(executors.size()));
   for (size_t e = 0; e < executors.size(); ++e) {
     executors[e].Submit([&, e] {
-      seen[e] = applied(e);
+      seen[e] = versions(e);
       looked.CountDown();
     });
   }
@@ -764,17 +769,20 @@ TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
   looked.Wait();
   done.wait();
   for (size_t e = 0; e < executors.size(); ++e) {
-    EXPECT_EQ(seen[e], 1u) << "of " << applied(e) << " shards of executor " << e;
-    EXPECT_EQ(applied(e), kShards / executors.size());
+    EXPECT_THAT(seen[e], testing::ElementsAre(0, 0, 0, 1)) << "the first push has had one turn, and the second none";
+    EXPECT_THAT(versions(e), testing::Each(kPushes));
   }
-  ASSERT_TRUE(response->ok()) << response->status();
-  ASSERT_EQ((*response)->shards_size(), static_cast<int>(kShards));
-  const auto again = Push(push);
-  ASSERT_TRUE(again.ok()) << again.status();
-  for (const auto& shard : again->shards()) {
-    EXPECT_TRUE(shard.duplicate());
-    EXPECT_EQ(shard.version(), 1u);
+  for (Sequence i = 0; i < kPushes; ++i) {
+    ASSERT_TRUE(responses[i]->ok()) << responses[i]->status();
+    ASSERT_EQ((*responses[i])->shards_size(), static_cast<int>(kShards));
+    for (const auto& shard : (*responses[i])->shards()) EXPECT_EQ(shard.version(), i + 1) << "in their order";
+    const auto again = Push(pushes[i]);
+    ASSERT_TRUE(again.ok()) << again.status();
+    for (const auto& shard : again->shards()) EXPECT_TRUE(shard.duplicate());
   }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.tables(0).updates(), kPushes);
 }
 
 TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
