@@ -19,7 +19,7 @@ namespace lodestone::server {
 
 class Executors {
  public:
-  static constexpr int64_t kTurnNs = 2'000'000;
+  static constexpr int64_t kTurnNs = 1'000'000;
 
   // At least one.
   explicit Executors(uint32_t count, int64_t turn_ns = kTurnNs);
