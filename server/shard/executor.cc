@@ -10,7 +10,7 @@ namespace {
 
 HistogramMetric wait_metric(
     "lodestone_ps_executor_wait_duration_seconds",
-    "From the submission of a message to an executor until it runs; 0 if the submitting thread runs it.");
+    "From the submission of a message to an executor until it runs; as good as 0 if the submitting thread runs it.");
 
 // A thread that helps takes over no more messages than these: with more, two threads are better than one.
 constexpr size_t kHelpMessagesMax = 4;
@@ -74,6 +74,7 @@ bool Executor::LeaveOrHelp(Queued* message, Queue* batch) {
   if (!running_ && queue_.size() <= kHelpMessagesMax) {
     running_ = true;
     TakeQueue(batch);
+    batch_free_ += message->order == Order::kFree;
     batch->push_back(std::move(*message));
     return false;
   }
@@ -90,7 +91,7 @@ void Executor::Enqueue(Queued* message) {
 
 void Executor::TakeQueue(Queue* batch) {
   batch->swap(queue_);
-  queued_free_ = 0;
+  batch_free_ = std::exchange(queued_free_, 0);
 }
 
 void Executor::Run(Queue* batch) {
@@ -99,6 +100,7 @@ void Executor::Run(Queue* batch) {
   for (; !batch->empty(); ++run) {
     Queued queued = std::move(batch->front());
     batch->pop_front();
+    batch_free_ -= queued.order == Order::kFree;
     RunOne(&queued);
   }
   batch_ = nullptr;
@@ -113,8 +115,7 @@ void Executor::RunOne(Queued* queued) const {
 }
 
 bool Executor::FreeOnesWait() const {
-  const auto is_free = [](const Queued& queued) { return queued.order == Order::kFree; };
-  if (batch_ != nullptr && std::any_of(batch_->begin(), batch_->end(), is_free)) return true;
+  if (batch_free_ > 0) return true;
   MutexLock lock(&mu_);
   return queued_free_ > 0;
 }
@@ -126,11 +127,11 @@ void Executor::Yield() {
     for (Queued& queued : *queue) (queued.order == Order::kFree ? free : in_order).push_back(std::move(queued));
     queue->swap(in_order);
   };
-  if (batch_ != nullptr) take_from(batch_);
+  if (batch_free_ > 0) take_from(batch_);
+  batch_free_ = 0;
   {
     MutexLock lock(&mu_);
-    take_from(&queue_);
-    queued_free_ = 0;
+    if (std::exchange(queued_free_, 0) > 0) take_from(&queue_);
   }
   for (Queued& queued : free) RunOne(&queued);
   MutexLock lock(&mu_);

@@ -5,8 +5,8 @@
 // it takes longer than a short message, and what comes until it runs would be queued too, so that it were needed ever
 // after: threads that may run others' messages help (SubmitAndHelp).
 //
-// A long message may let others run before it goes on (Yield): those that were submitted as kFree. What is kInOrder
-// keeps its order, as if none yielded.
+// A long message may let those run before it goes on that were submitted as kFree (Yield). All others keep their order,
+// as if none yielded.
 //
 // Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
 //
@@ -27,10 +27,9 @@ class Executor {
  public:
   using Message = std::function<void()>;
 
-  // How a message stands to one that yields.
   enum class Order {
-    kFree,     // May run meanwhile.
-    kInOrder,  // Runs after it; may yield itself.
+    kInOrder,  // After what was submitted before.
+    kFree,     // Also while a message that was submitted before, and is kInOrder, yields.
   };
 
   // Where messages run.
@@ -38,20 +37,21 @@ class Executor {
     kCallerOrThread,  // On the submitting thread if the executor is idle, else on the executor's.
     kThread,          // Always on the executor's thread.
   };
-  // A thread that helps begins no message later than this after its own began: so long it would take to wake another.
+  // A thread that helps begins no message later than this after its own began, but for those that its own lets go
+  // first: so long it would take to wake another.
   static constexpr int64_t kHelpNs = 100'000;
   explicit Executor(Mode mode = Mode::kCallerOrThread, int64_t help_ns = kHelpNs) : mode_(mode), help_ns_(help_ns) {}
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  void Submit(Message message, Order order = Order::kFree);
+  void Submit(Message message, Order order = Order::kInOrder);
   // As Submit, by a thread that also runs what others have submitted: before its own what nobody has begun, and
   // afterwards, if it has not taken long, what has come meanwhile. REQUIRES: the thread holds no lock that a message
   // takes.
-  void SubmitAndHelp(Message message, Order order = Order::kFree);
+  void SubmitAndHelp(Message message, Order order = Order::kInOrder);
   // Submits for the executor's thread, even if the executor is idle.
-  void SubmitToThread(Message message, Order order = Order::kFree);
+  void SubmitToThread(Message message, Order order = Order::kInOrder);
   // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
   void SubmitAndWait(Message message);
 
@@ -74,7 +74,7 @@ class Executor {
  private:
   struct Queued {
     Message message;
-    Order order = Order::kFree;
+    Order order = Order::kInOrder;
     int64_t since_ns = 0;
   };
   using Queue = std::deque<Queued>;
@@ -86,6 +86,7 @@ class Executor {
   // to run those that waited and, after them, its own: `batch`.
   bool LeaveOrHelp(Queued* message, Queue* batch);
   void Enqueue(Queued* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Moves the queue to `batch`, which the caller is to run.
   void TakeQueue(Queue* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the messages of `batch`, and counts them.
   void Run(Queue* batch);
@@ -112,6 +113,7 @@ class Executor {
 
   // Of the thread that runs messages: those that it has taken and not begun; null if it has taken none.
   Queue* batch_ = nullptr;
+  size_t batch_free_ = 0;  // Of these, kFree ones.
 };
 
 }  // namespace lodestone::server

@@ -23,7 +23,7 @@ struct Share {
   Executor* executor = nullptr;
   size_t rows = 0;  // That it reads or updates.
   Executor::Message run;
-  Executor::Order order = Executor::Order::kFree;
+  Executor::Order order = Executor::Order::kInOrder;
 };
 
 // Whether this thread, which serves calls, has been off the CPU for a good part of the time since it last asked:

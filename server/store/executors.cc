@@ -28,7 +28,10 @@ void Executors::Drain() {
   background_->SubmitAndWait([] {});
 }
 
-void Executors::Stop() { executors_.clear(); }
+void Executors::Stop() {
+  for (const auto& executor : executors_) executor->SubmitAndWait([] {});  // What runs still asks for its executor.
+  executors_.clear();
+}
 
 void Executors::StopBackground() { background_.reset(); }
 

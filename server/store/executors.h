@@ -1,7 +1,7 @@
 // The executors of a ps: each is the single owner of some of its shards. One more does background work.
 //
-// A push of many shards takes turns with what else waits for its executor, but for other pushes: once it has taken
-// `turn_ns`, it lets that go first (IsTurnOver, Executor::Yield).
+// A push of many shards takes turns with the pulls that wait for its executor: once it has taken `turn_ns`, it lets
+// them go first (IsTurnOver, Executor::Yield).
 //
 // Thread-safe, but for Stop.
 #pragma once
@@ -29,7 +29,7 @@ class Executors {
   // Takes work that would keep an executor from its shards for too long; runs it on a thread of its own.
   Executor& background() { return *background_; }
 
-  // Whether the message that runs, and has taken `taken_ns`, is to yield, because others wait that may run meanwhile.
+  // Whether the message that runs, and has taken `taken_ns`, is to yield, because messages wait that may run meanwhile.
   // REQUIRES: as Executor::Yield.
   bool IsTurnOver(size_t executor, int64_t taken_ns) const;
   // RESOURCE_EXHAUSTED if the executor has too much to do.

@@ -180,7 +180,7 @@ void PullPath::Run(const std::shared_ptr<Call>& call) {
     if (call->row_parts[e].empty() && call->block_parts[e].empty()) continue;
     size_t rows = 0;
     for (const size_t i : call->row_parts[e]) rows += call->views[i].row_count;
-    shares.push_back({&executors[e], rows, [this, call, e] { RunShare(call, e); }});
+    shares.push_back({&executors[e], rows, [this, call, e] { RunShare(call, e); }, Executor::Order::kFree});
   }
   if (shares.empty()) return Finish(call.get(), 0);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);

@@ -33,11 +33,10 @@ void PushAdmission::Decide(const std::shared_ptr<PushCall>& call, std::function<
   const auto then = std::make_shared<std::function<void(absl::Status)>>(std::move(done));
   for (size_t e = 0; e < executors.size(); ++e) {
     if (call->by_executor[e].empty()) continue;
-    const auto ask = [this, call, then, e] {
+    executors[e].Submit([this, call, then, e] {
       Ask(call->header, call->by_executor[e]);
       if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) (*then)(Judge(call.get()));
-    };
-    executors[e].Submit(ask, Executor::Order::kInOrder);  // Of pushes: it counts what those before it have applied.
+    });
   }
 }
 

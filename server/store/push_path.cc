@@ -200,7 +200,7 @@ void PushPath::Run(const std::shared_ptr<PushCall>& call) {
     for (const ShardPush* push : call->by_executor[e]) {
       for (const PartView& part : push->parts) rows += part.row_count;
     }
-    shares.push_back({&executors[e], rows, [this, call, e] { Apply(call, e); }, Executor::Order::kInOrder});
+    shares.push_back({&executors[e], rows, [this, call, e] { Apply(call, e); }});
   }
   if (shares.empty()) return Finish(call.get(), nullptr);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);
@@ -252,15 +252,15 @@ size_t PushPath::ApplyTurn(const std::shared_ptr<PushCall>& call, size_t e, std:
   } else if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     call->room.Release();  // The tables count it.
   }
-  const auto end = [this, call, turn] {
-    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), turn);
+  const auto end = [this, call, e] {
+    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), &call->turns[e].back());
   };
   if (!commits) {  // There is no log: one end at most is counted of a turn.
     end();
     return i;
   }
-  // Without records too: a duplicate is acknowledged when the push that it repeats is durable. What others find when
-  // they have their turn is in the log before what they do.
+  // Without records too: a duplicate is acknowledged when the push that it repeats is durable. What pulls read
+  // when they have their turn is in the log by then.
   log_->Append(e, records, positions, call, [turn, end](CommitEnd where, const absl::Status& status) {
     (where == CommitEnd::kLog ? turn->log : turn->replica) = status;
     end();

@@ -22,7 +22,7 @@ server::Store::Options StoreOptions(const v1::Config& config, const TimeSource* 
   options.seed = config.cluster().seed();
   options.shards = config.cluster().shards();
   options.executors = 1;
-  options.turn_ns = 0;  // Whatever waits has its turn, however fast this machine is.
+  options.turn_ns = 0;  // Pulls that wait have their turn, however fast this machine is.
   options.time = time;
   return options;
 }

@@ -86,7 +86,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     Store::Options options;
     options.shards = kShards;
     options.executors = 2;
-    options.turn_ns = 0;  // A push lets what waits go first after each shard.
+    options.turn_ns = 0;  // A push lets pulls go first after each shard.
     options.time = &holding_time_;
     ps.store = std::make_unique<Store>(options);
     auto storage = Storage::Open(config, &time_, &events_, std::move(calls));

@@ -820,7 +820,7 @@ TEST_P(StorageLifeTest, WithAsManyServersAsBeforeWhatWasFollowedIsNotLookedForWh
   EXPECT_TRUE(recovered.ok()) << recovered;
 }
 
-TEST_P(StorageLifeTest, PushesThatLetOthersGoFirstBetweenTwoShardsComeBackWhole) {
+TEST_P(StorageLifeTest, PushesThatLetPullsGoFirstBetweenTwoShardsComeBackWhole) {
   Ps ps = StartWell(config_);
   EnsureTables(ps);
   Executors& executors = ps.store->shards().executors();
@@ -833,7 +833,7 @@ TEST_P(StorageLifeTest, PushesThatLetOthersGoFirstBetweenTwoShardsComeBackWhole)
     });
   }
   held.Wait();
-  // All wait before the first begins, each with others that it lets go first.
+  // All wait before the first begins, each with others that it lets go first, as pulls.
   constexpr Sequence kPushes = 5;
   Countdown done(kPushes);
   std::atomic<size_t> others{0};
@@ -846,7 +846,7 @@ TEST_P(StorageLifeTest, PushesThatLetOthersGoFirstBetweenTwoShardsComeBackWhole)
       EXPECT_TRUE(response.ok()) << response.status();
       done.CountDown();
     });
-    for (size_t e = 0; e < executors.size(); ++e) executors[e].Submit([&] { ++others; });
+    for (size_t e = 0; e < executors.size(); ++e) executors[e].Submit([&] { ++others; }, Executor::Order::kFree);
   }
   released.count_down();
   done.Wait();

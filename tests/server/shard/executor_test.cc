@@ -120,10 +120,10 @@ TEST(Executor, AMessageThatYieldsLetsFreeOnesRunAndKeepsTheOrderOfOthers) {
     std::vector<std::string> ran;
     const auto note = [&ran](const char* what) { return [&ran, what] { ran.push_back(what); }; };
     const auto submit_others = [&] {
-      executor.Submit(note("in order 1"), Executor::Order::kInOrder);
-      executor.Submit(note("free 1"));
-      executor.Submit(note("in order 2"), Executor::Order::kInOrder);
-      executor.Submit(note("free 2"));
+      executor.Submit(note("in order 1"));
+      executor.Submit(note("free 1"), Executor::Order::kFree);
+      executor.Submit(note("in order 2"));
+      executor.Submit(note("free 2"), Executor::Order::kFree);
     };
     std::latch held{1}, released{1};
     executor.SubmitToThread([&] {
@@ -131,23 +131,19 @@ TEST(Executor, AMessageThatYieldsLetsFreeOnesRunAndKeepsTheOrderOfOthers) {
       released.wait();
     });
     held.wait();
-    executor.Submit(
-        [&] {
-          if (!taken_together) submit_others();
-          ran.push_back("began");
-          EXPECT_TRUE(executor.FreeOnesWait());
-          executor.Yield();
-          EXPECT_FALSE(executor.FreeOnesWait());
-          executor.Yield();
-          ran.push_back("ended");
-        },
-        Executor::Order::kInOrder);
+    executor.Submit([&] {
+      if (!taken_together) submit_others();
+      ran.push_back("began");
+      EXPECT_TRUE(executor.FreeOnesWait());
+      executor.Yield();
+      EXPECT_FALSE(executor.FreeOnesWait());
+      executor.Yield();
+      ran.push_back("ended");
+    });
     if (taken_together) submit_others();
-    std::latch done{1};
-    executor.Submit([&] { done.count_down(); }, Executor::Order::kInOrder);
     released.count_down();
-    done.wait();
-    if (!taken_together) executor.SubmitAndWait([] {});  // What came after it.
+    executor.SubmitAndWait([] {});
+    executor.SubmitAndWait([] {});  // Behind what came while the first one waited.
     EXPECT_THAT(ran, testing::ElementsAre("began", "free 1", "free 2", "ended", "in order 1", "in order 2"));
     EXPECT_EQ(executor.stats().queue_length, 0u);
   }
@@ -160,15 +156,13 @@ TEST(Executor, WhatAThreadThatHelpsBringsRunsWhileWhatItHelpsWithYields) {
     Executor executor;
     std::vector<int> ran;
     std::thread::id first_ran_on;
-    executor.SubmitToThread(
-        [&] {
-          first_ran_on = std::this_thread::get_id();
-          ran.push_back(1);
-          executor.Yield();
-          ran.push_back(2);
-        },
-        Executor::Order::kInOrder);
-    executor.SubmitAndHelp([&] { ran.push_back(3); });
+    executor.SubmitToThread([&] {
+      first_ran_on = std::this_thread::get_id();
+      ran.push_back(1);
+      executor.Yield();
+      ran.push_back(2);
+    });
+    executor.SubmitAndHelp([&] { ran.push_back(3); }, Executor::Order::kFree);
     executor.SubmitAndWait([] {});
     if (first_ran_on != std::this_thread::get_id()) continue;
     EXPECT_THAT(ran, testing::ElementsAre(1, 3, 2));

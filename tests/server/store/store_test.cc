@@ -719,8 +719,8 @@ TEST_F(StoreTest, OfASweepOneStepWaitsInAnExecutorsQueueHoweverManyShardsItHas) 
   thread.join();
 }
 
-// Regression: what came during a push that makes many rows waited until all of its shards had them.
-TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
+// Regression: pulls that came during a push that makes many rows waited until all of its shards had them.
+TEST_F(StoreTest, PullsThatWaitDuringAPushGoFirstBetweenTwoOfItsShardsAndOtherPushesDoNot) {
   Make({.turn_ns = 0});
   const auto tables = Ensure({AddingRows("r", 1)});
   ASSERT_TRUE(tables.ok()) << tables.status();
@@ -735,7 +735,7 @@ TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
     std::sort(versions.begin(), versions.end());
     return versions;
   };
-  // Everything waits for the executors, one behind the other: two pushes, and what looks at their shards.
+  // Everything waits for the executors, one behind the other: two pushes, and what looks at their shards as a pull.
   Countdown held(static_cast<int64_t>(executors.size()));
   std::latch released{1};
   for (size_t e = 0; e < executors.size(); ++e) {
@@ -760,10 +760,11 @@ TEST_F(StoreTest, WhatWaitsDuringAPushHasItsTurnBetweenTwoOfThePushesShards) {
   std::vector<std::vector<Version>> seen(executors.size());
   Countdown looked(static_cast<int64_t>(executors.size()));
   for (size_t e = 0; e < executors.size(); ++e) {
-    executors[e].Submit([&, e] {
+    const auto look = [&, e] {
       seen[e] = versions(e);
       looked.CountDown();
-    });
+    };
+    executors[e].Submit(look, Executor::Order::kFree);
   }
   released.count_down();
   looked.Wait();

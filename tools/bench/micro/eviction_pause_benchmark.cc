@@ -92,10 +92,17 @@ class FilledStore {
     store_.Tick();
   }
 
-  // Asks the executor for nothing, and says whether it was idle: it has run that on this thread then.
+  // Asks the executor for nothing, as a pull does, and says whether it was idle: it has run that on this thread then.
   bool Ask(ShardId shard) {
     std::thread::id ran_on;
-    store_.shards().Run(shard, [&](server::Shard*) { ran_on = std::this_thread::get_id(); });
+    std::latch done(1);
+    const auto answer = [&] {
+      ran_on = std::this_thread::get_id();
+      done.count_down();
+    };
+    server::ShardSet& shards = store_.shards();
+    shards.executors()[shards.ExecutorOf(shard)].Submit(answer, server::Executor::Order::kFree);
+    done.wait();
     return ran_on == std::this_thread::get_id();
   }
 
