@@ -101,16 +101,16 @@ std::vector<v1::HotShard> HotShardsOf(const v1::ClusterStatus& cluster) {
 
 std::vector<v1::SlowShard> SlowShardsOf(const v1::ClusterStatus& cluster) {
   std::vector<v1::SlowShard> slow;
-  std::vector<OwnedLoad> loads = Loads(cluster, PushMsPerByte);
+  std::vector<OwnedLoad> per_byte = Loads(cluster, PushMsPerByte);
   std::vector<OwnedLoad> times = Loads(cluster, PushMs);
   const double total_ms = Sum(times);
-  if (loads.size() < 2 || total_ms < kSlowMsPerSecondMin) return slow;
+  if (per_byte.size() < 2 || total_ms < kSlowMsPerSecondMin) return slow;
   const double median_ms = SortedMedian(&times);
-  const double median = SortedMedian(&loads);
-  for (const OwnedLoad& load : loads) {
-    const double share = PushMs(*load.load) / total_ms, ratio = load.value / median;
+  const double median_per_byte = SortedMedian(&per_byte);
+  for (const OwnedLoad& load : per_byte) {
+    const double ms = PushMs(*load.load), share = ms / total_ms, ratio = load.value / median_per_byte;
     if (ratio < kHotRatioMin || slow.size() == limits::kHotShardsMax) break;
-    if (share < kHotShareMin || PushMs(*load.load) < kSlowTimesMin * median_ms) continue;
+    if (share < kHotShareMin || ms < kSlowTimesMin * median_ms) continue;
     v1::SlowShard& shard = slow.emplace_back();
     shard.set_shard(load.load->shard());
     shard.set_server(load.owner->index());

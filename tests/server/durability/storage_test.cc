@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/storage_fixture.h"
+#include "tests/server/store/busy_executor.h"
 
 namespace lodestone::server {
 namespace {
@@ -824,15 +825,7 @@ TEST_P(StorageLifeTest, PushesThatLetPullsGoFirstBetweenTwoShardsComeBackWhole) 
   Ps ps = StartWell(config_);
   EnsureTables(ps);
   Executors& executors = ps.store->shards().executors();
-  Countdown held(static_cast<int64_t>(executors.size()));
-  std::latch released{1};
-  for (size_t e = 0; e < executors.size(); ++e) {
-    executors[e].SubmitToThread([&] {
-      held.CountDown();
-      released.wait();
-    });
-  }
-  held.Wait();
+  BusyExecutors busy(ps.store.get());
   // All wait before the first begins, each with others that it lets go first, as pulls.
   constexpr Sequence kPushes = 5;
   Countdown done(kPushes);
@@ -848,7 +841,7 @@ TEST_P(StorageLifeTest, PushesThatLetPullsGoFirstBetweenTwoShardsComeBackWhole) 
     });
     for (size_t e = 0; e < executors.size(); ++e) executors[e].Submit([&] { ++others; }, Executor::Order::kFree);
   }
-  released.count_down();
+  busy.Release();
   done.Wait();
   for (size_t e = 0; e < executors.size(); ++e) executors[e].SubmitAndWait([] {});
   EXPECT_EQ(others, kPushes * executors.size());

@@ -12,8 +12,8 @@
 #include "common/base/limits.h"
 #include "gtest/gtest.h"
 #include "server/rpc/call_memory.h"
-#include "tests/server/rpc/busy_executor.h"
 #include "tests/server/rpc/exchange_fixture.h"
+#include "tests/server/store/busy_executor.h"
 
 namespace lodestone::server {
 namespace {
@@ -24,21 +24,6 @@ class ExchangeMemoryTest : public ExchangeTest {
   static constexpr size_t kKeys = 8000;
   // Elements whose bytes are much more than gRPC takes of what is not read.
   static constexpr uint64_t kLargeElements = 8 << 20;
-
-  // The executors, busy until Release.
-  class BusyExecutors {
-   public:
-    explicit BusyExecutors(Store* store) {
-      Executors& executors = store->shards().executors();
-      for (size_t e = 0; e < executors.size(); ++e) busy_.push_back(std::make_unique<BusyExecutor>(&executors[e]));
-    }
-    void Release() {
-      for (const auto& busy : busy_) busy->Release();
-    }
-
-   private:
-    std::vector<std::unique_ptr<BusyExecutor>> busy_;
-  };
 
   // A message of two pulls, each of the rows of kKeys keys.
   v1::ExchangeRequest TwoPulls() {

@@ -24,9 +24,9 @@
 #include "server/rpc/exchange.h"
 #include "server/rpc/subscriber.h"
 #include "server/store/store.h"
-#include "tests/server/rpc/busy_executor.h"
 #include "tests/server/rpc/exchange_tables.h"
 #include "tests/server/rpc/raw_call.h"
+#include "tests/server/store/busy_executor.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "server/shard/shard.h"
 #include "server/table/norm_guard.h"
+#include "tests/server/store/busy_executor.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -705,18 +706,10 @@ TEST_F(StoreTest, OfASweepOneStepWaitsInAnExecutorsQueueHoweverManyShardsItHas) 
   spec.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
   ASSERT_TRUE(Ensure({spec}).ok());
   Executor& executor = store_->shards().executors()[0];
-  std::latch is_busy{1}, released{1};
-  std::thread thread([&] {
-    executor.Submit([&] {
-      is_busy.count_down();
-      released.wait();
-    });
-  });
-  is_busy.wait();
+  BusyExecutor busy(&executor);
   store_->Tick();
   EXPECT_EQ(executor.queue_length(), 2u) << "a step of the sweep, and one that measures loads";
-  released.count_down();
-  thread.join();
+  busy.Release();
 }
 
 // Regression: pulls that came during a push that makes many rows waited until all of its shards had them.
@@ -736,15 +729,7 @@ TEST_F(StoreTest, PullsThatWaitDuringAPushGoFirstBetweenTwoOfItsShardsAndOtherPu
     return versions;
   };
   // Everything waits for the executors, one behind the other: two pushes, and what looks at their shards as a pull.
-  Countdown held(static_cast<int64_t>(executors.size()));
-  std::latch released{1};
-  for (size_t e = 0; e < executors.size(); ++e) {
-    executors[e].SubmitToThread([&] {
-      held.CountDown();
-      released.wait();
-    });
-  }
-  held.Wait();
+  BusyExecutors busy(store_.get());
   constexpr Sequence kPushes = 2;
   std::vector<RequestBuilder<v1::PushRequest>> pushes;
   std::vector<std::optional<absl::StatusOr<v1::PushResponse>>> responses(kPushes);
@@ -766,7 +751,7 @@ TEST_F(StoreTest, PullsThatWaitDuringAPushGoFirstBetweenTwoOfItsShardsAndOtherPu
     };
     executors[e].Submit(look, Executor::Order::kFree);
   }
-  released.count_down();
+  busy.Release();
   looked.Wait();
   done.wait();
   for (size_t e = 0; e < executors.size(); ++e) {

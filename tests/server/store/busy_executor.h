@@ -1,10 +1,13 @@
-// An executor that tests keep busy.
+// Executors that tests keep busy.
 #pragma once
 
 #include <latch>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "server/shard/executor.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 
@@ -33,6 +36,21 @@ class BusyExecutor {
   std::latch released_{1};
   Executor* const executor_;
   std::thread thread_;
+};
+
+// All executors of a store.
+class BusyExecutors {
+ public:
+  explicit BusyExecutors(Store* store) {
+    Executors& executors = store->shards().executors();
+    for (size_t e = 0; e < executors.size(); ++e) busy_.push_back(std::make_unique<BusyExecutor>(&executors[e]));
+  }
+  void Release() {
+    for (const auto& busy : busy_) busy->Release();
+  }
+
+ private:
+  std::vector<std::unique_ptr<BusyExecutor>> busy_;
 };
 
 }  // namespace lodestone::server
