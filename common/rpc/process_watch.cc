@@ -94,7 +94,8 @@ class ProcessWatch::Target {
  public:
   // `reached`: another process was seen listening at the address, which is a number: a name may lead to where a former
   // process was for a while.
-  Target(Process process, bool reached) : process_(std::move(process)), known_(process_.announced && reached) {}
+  Target(Process process, bool reached)
+      : process_(std::move(process)), known_(process_.certain || (process_.announced && reached)) {}
   ~Target() { Close(); }
 
   const Process& process() const { return process_; }

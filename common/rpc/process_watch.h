@@ -2,10 +2,10 @@
 // reached.
 //
 // It keeps a TCP connection to each process, on which it says nothing. When that ends it connects again. Where the
-// process was seen listening (or another one at its address, and it says that it listened) and its machine now refuses
-// connections, several times in a row, the process is gone. Nothing else means anything: no time-out, no machine that
-// cannot be reached, no connection that is taken (the kernel takes those of a process that is stopped; and another
-// process at the same address announces itself).
+// process was seen listening (or another one at its address, and it says that it listened; or it is certain that it
+// did) and its machine now refuses connections, several times in a row, the process is gone. Nothing else means
+// anything: no time-out, no machine that cannot be reached, no connection that is taken (the kernel takes those of a
+// process that is stopped; and another process at the same address announces itself).
 //
 // Thread-safe. A thread of its own does everything; names are looked up on further ones, as that may take long.
 #pragma once
@@ -33,6 +33,8 @@ class ProcessWatch {
     // It listened there before it was named here: it need not have been seen itself where another one was at this
     // address.
     bool announced = false;
+    // It listens there or is gone, even if nobody was ever seen there.
+    bool certain = false;
     bool operator==(const Process&) const = default;
   };
   // One that is gone.

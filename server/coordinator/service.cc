@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker,
 constexpr size_t kHeldBeyondMax = 40;      // and for workers beyond cluster.workers.
+constexpr size_t kRefusedMax = 1000;       // Processes that were refused, remembered.
 constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
 // Parts of a lease: between two looks at the time at most, and that are a stall if it was longer. Members renew theirs
 // each third of it: what is left of one after a shorter stall is enough for what waits to be read.
@@ -176,13 +179,14 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
   v1::JoinRequest join = *request;
   join.set_watched_at(WatchedAddress(join, context->peer()));
   absl::Status status;
-  bool waits = false;
+  bool waits = false, refused_before = false;
   CheckTime();
   {
     MutexLock lock(&mu_);
     const uint64_t epoch_before = membership_.shards().epoch();
     auto joined = membership_.Join(join);
     status = joined.status();
+    if (!status.ok()) refused_before = NoteRefused(*request);
     if (joined.ok()) {
       *response = *std::move(joined);
       LODESTONE_LOG(INFO, "coordinator", "{} joined index={} incarnation={} address={} peer={}", role,
@@ -192,7 +196,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
     }
     waits = WaitsForSave(reactor, AllSaved(), &status);
   }
-  if (!status.ok()) {
+  if (!status.ok() && !refused_before) {
     LODESTONE_LOG(WARN, "coordinator", "{} was refused peer={} error={}", role, request->peer(), status.ToString());
   }
   if (!waits) reactor->Finish(Told(status));
@@ -328,6 +332,11 @@ void CoordinatorService::NoticeStall() {
   LODESTONE_LOG(WARN, "coordinator", "this process stood still; every member gets a whole lease ms={}", gap_ms);
 }
 
+bool CoordinatorService::NoteRefused(const v1::JoinRequest& request) {
+  if (refused_.size() >= kRefusedMax) refused_.clear();
+  return !refused_.insert(absl::StrCat(request.peer(), " ", request.token())).second;
+}
+
 void CoordinatorService::WatchProcesses() {
   const MemberTable& members = membership_.members();
   if (watch_ == nullptr || watched_changes_ == members.changes()) return;
@@ -337,7 +346,11 @@ void CoordinatorService::WatchProcesses() {
     if (members.Alive(server)) living.push_back({server.incarnation, server.address});
   }
   for (const MemberPlace& worker : members.workers()) {
-    if (members.Alive(worker) && !worker.watched_at.empty()) living.push_back({worker.incarnation, worker.watched_at});
+    if (!members.Alive(worker) || worker.watched_at.empty()) continue;
+    // One of this machine that is silent since the coordinator was started again may have ended with it.
+    const absl::StatusOr<HostPort> where = ParseHostPort(worker.watched_at);
+    const bool certain = worker.silent && where.ok() && IsLoopback(where->host);
+    living.push_back({worker.incarnation, worker.watched_at, /*announced=*/false, certain});
   }
   if (living == watched_) return;  // Ranges of samples that are leased change the members, too.
   watch_->Watch(living);

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -118,6 +119,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
               Decided<Response> done);
   // Renews all leases if this process has stood still since the last call. To be called before a lease is judged.
   void NoticeStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Remembers a process that was refused, and returns whether it was before: one that waits for its place asks twice a
+  // second.
+  bool NoteRefused(const v1::JoinRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the processes watched that live now.
   void WatchProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -168,6 +172,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchProcesses.
   std::vector<ProcessWatch::Process> watched_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> refused_ ABSL_GUARDED_BY(mu_);  // By peer and token, kRefusedMax at most.
 
   ClockCalls clock_calls_;  // Synchronises itself; may be called with mu_ held.
 

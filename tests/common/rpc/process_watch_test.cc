@@ -140,6 +140,17 @@ TEST(ProcessWatchTest, OneThatListenedBeforeItWasNamedIsGoneUnseenWhereAnotherWa
   EXPECT_EQ(deaths.Await(4), (std::vector<uint64_t>{1, 4, 5, 6}));
 }
 
+TEST(ProcessWatchTest, OneThatIsCertainToHaveListenedIsGoneThoughNobodyWasSeen) {
+  Listener lives;
+  const ReservedPort nobody;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{.life = 1, .address = lives.address(), .certain = true},
+               {.life = 2, .address = nobody.address(), .certain = true}});
+  EXPECT_EQ(deaths.Await(1), (std::vector<uint64_t>{2}));
+  EXPECT_TRUE(lives.Accept());
+}
+
 TEST(ProcessWatchTest, AnotherProcessThatListensThereMeansNothing) {
   Listener listener, other;
   Deaths deaths;
