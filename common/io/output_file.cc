@@ -42,25 +42,41 @@ std::string FollowLinks(const std::string& path) {
 
 }  // namespace
 
+absl::Status OutputFile::Check(const std::string& path) {
+  const std::filesystem::path target = FollowLinks(path);
+  if (DescriptorOf(target.native()).has_value()) return absl::OkStatus();
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) {
+    if (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)) return absl::OkStatus();
+    const char* const kind = S_ISDIR(info.st_mode)    ? "a folder"
+                             : S_ISSOCK(info.st_mode) ? "a socket"
+                             : S_ISBLK(info.st_mode)  ? "a block device"
+                                                      : nullptr;
+    if (kind != nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": is ", kind, ", and cannot be written as a file: name another"));
+    }
+  }
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  std::error_code error;
+  if (std::filesystem::exists(folder, error) || error) {
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": the folder ", folder, " cannot be written to"));
+  }
+  return absl::NotFoundError(absl::StrCat(path, ": there is no folder ", folder, ": make it first"));
+}
+
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path) {
+  LODESTONE_RETURN_IF_ERROR(Check(path));
   const std::string target = FollowLinks(path);
   if (const std::optional<int> fd = DescriptorOf(target); fd.has_value()) {
     LODESTONE_ASSIGN_OR_RETURN(File file, File::Duplicate(path, *fd));
     return std::unique_ptr<OutputFile>(new OutputFile(std::move(file), ""));
   }
   struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    if (errno != ENOENT) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": stat"));
-  } else if (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)) {
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, O_WRONLY));
     return std::unique_ptr<OutputFile>(new OutputFile(std::move(file), ""));
-  } else if (!S_ISREG(info.st_mode)) {
-    const char* const kind = S_ISDIR(info.st_mode)    ? "a folder"
-                             : S_ISSOCK(info.st_mode) ? "a socket"
-                                                      : "a block device";
-    return absl::FailedPreconditionError(absl::StrCat(path, ": is ", kind,
-                                                      ", and cannot be written as a file: name "
-                                                      "another"));
   }
   LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(target + ".tmp", O_WRONLY | O_CREAT | O_TRUNC));
   return std::unique_ptr<OutputFile>(new OutputFile(std::move(file), target));

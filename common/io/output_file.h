@@ -21,8 +21,11 @@ namespace lodestone {
 
 class OutputFile {
  public:
+  // Whether `path` can be written, for those that write it only at the end of long work: NOT_FOUND: its folder is
+  // missing; FAILED_PRECONDITION: it is a folder, a socket or a block device. Opens nothing.
+  static absl::Status Check(const std::string& path);
   // Begins PATH.tmp, beside the file that `path` or its links name, or opens what is no file; a FIFO waits for its
-  // reader. FAILED_PRECONDITION: it is a folder, a socket or a block device. REQUIRES: one at a time for a path.
+  // reader. Fails as Check. REQUIRES: one at a time for a path.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;

@@ -1,6 +1,7 @@
 // `psctl local` with real processes.
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -299,7 +300,7 @@ TEST(PsctlLocal, CtrlCEndsTheTrainingAndEvaluatesWhatWasTrained) {
   run.Signal(SIGINT);
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
   ExpectAllGone(processes);
-  EXPECT_THAT(run.output(), HasSubstr("incomplete      this worker trained "));
+  EXPECT_THAT(run.output(), HasSubstr("incomplete      worker 0 trained "));
   const auto summary = psctl::ReadSummary(path);
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_TRUE(summary->interrupted);
@@ -340,6 +341,21 @@ TEST(PsctlLocal, NothingIsLeftWhenPsctlItselfIsKilled) {
   }
 }
 
+// Regression: the places of the workers that were killed were theirs for ten seconds more, and the run waited.
+TEST(PsctlLocal, ARunThatWasKilledLeavesNoPlacesTaken) {
+  const std::string folder = TestFile("killed");
+  PsctlRun killed(Endless({"--set", "server.data_dir=" + folder}));
+  const std::vector<pid_t> processes = AwaitTraining(&killed);
+  killed.Signal(SIGKILL);
+  killed.WaitForEnd();
+  while (std::any_of(processes.begin(), processes.end(), Lives)) killed.Read(10);
+  std::vector<std::string> again = Small({"--set", "server.data_dir=" + folder, "--set", "train.epochs=0"});
+  again.insert(again.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(again);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  EXPECT_THAT(run.output(), Not(HasSubstr("was not heard of for"))) << "a lease has ended, and not a process";
+}
+
 TEST(PsctlLocal, MissingDataFailsWithTheWorkersReason) {
   PsctlRun run({"local", ProjectFile("configs/a9a.yaml"), "--set", "data.train=/nowhere/a9a"});
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
@@ -361,6 +377,17 @@ TEST(PsctlLocal, AnUnwritableSummaryIsRefusedBeforeTheTraining) {
   PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--summary", "/nowhere/summary.json"});
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2"));
   EXPECT_THAT(run.output(), HasSubstr("/nowhere/summary.json"));
+}
+
+// Regression: it was refused after the training, which was lost.
+TEST(PsctlLocal, AModelThatCannotBeWrittenIsRefusedBeforeTheTraining) {
+  for (const auto& [file, why] : {std::pair("/nowhere/model.safetensors", "there is no folder /nowhere"),
+                                  {"/tmp", "must end in .safetensors or .npz"}}) {
+    PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--model", file});
+    EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2"));
+    EXPECT_THAT(run.output(), HasSubstr(why));
+    EXPECT_THAT(run.output(), Not(HasSubstr("ps 0 is at")));
+  }
 }
 
 TEST(PsctlLocal, AMissingProgramIsNamed) {

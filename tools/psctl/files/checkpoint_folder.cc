@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/io/file.h"
+#include "server/checkpoint/manifest.h"
 
 namespace lodestone::psctl {
 
@@ -22,8 +23,11 @@ absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
   const bool is_one = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return absl::StartsWith(name, "ps-") && std::filesystem::is_regular_file(folder / name, error);
   });
-  if (!is_one) return CheckpointFolder{folder, ""};
-  return CheckpointFolder{folder.parent_path(), folder.filename()};
+  if (is_one) return CheckpointFolder{folder.parent_path(), folder.filename()};
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<server::FoundManifest> found, server::FindManifests(folder, ""));
+  const std::filesystem::path within = folder / "checkpoints";  // Of a data folder.
+  const bool is_data_folder = found.empty() && std::filesystem::is_directory(within, error);
+  return CheckpointFolder{is_data_folder ? within : folder, ""};
 }
 
 }  // namespace lodestone::psctl

@@ -14,8 +14,8 @@ struct CheckpointFolder {
   std::string name;  // Of the one that is meant; empty: all.
 };
 
-// A folder with files of checkpoints in it is a checkpoint; any other is a folder of them. NOT_FOUND if `path` is no
-// folder.
+// A folder with files of checkpoints in it is a checkpoint; any other is a folder of them, or a data folder
+// (server.data_dir), which has one. NOT_FOUND if `path` is no folder.
 absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path);
 
 }  // namespace lodestone::psctl

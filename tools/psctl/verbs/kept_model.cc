@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "tools/psctl/files/tensor_file.h"
 #include "tools/psctl/verbs/export.h"
 #include "tools/psctl/verbs/import.h"
 
@@ -34,7 +33,6 @@ absl::Status KeptModel::Prepare(const std::string& folder) {
         "server.data_dir");
   }
   if (out_.empty() && from_.empty()) return absl::OkStatus();
-  if (!out_.empty()) LODESTONE_RETURN_IF_ERROR(TensorFile::CheckPath(out_));
   if (data_dir_.empty()) {
     data_dir_ = folder + "/data";
     sets_ = {"server.data_dir=" + data_dir_, "checkpoint.every_ms=0"};
@@ -75,11 +73,12 @@ std::string KeptModel::Report() const {
   if (absl::EndsWith(out_, ".npz")) return absl::StrCat(which, out_, ", for NumPy");
   if (!out_.empty()) return absl::StrCat(which, out_, " (psctl predict ", out_, " --data FILE --out FILE)");
   if (!best_.empty()) {
-    return absl::StrCat("the best model is the checkpoint ", CheckpointDir(), "/", best_,
-                        "; psctl export makes a file of it");
+    return absl::StrCat("the best model is the checkpoint ", CheckpointDir(), "/", best_, " (psctl export ",
+                        CheckpointDir(), "/", best_, " --out FILE.safetensors)");
   }
   if (!config_.server().data_dir().empty()) {
-    return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on; psctl export makes a file of it");
+    return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on (psctl export ", CheckpointDir(),
+                        " --out FILE.safetensors)");
   }
   return "the model is not kept; --model FILE.safetensors keeps it";
 }

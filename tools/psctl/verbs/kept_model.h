@@ -26,12 +26,13 @@ class KeptModel {
   // Writes the file, if one is wanted, once the servers have ended: of the checkpoint `best`
   // (train.validate.keep_best), or, if that is empty, of what the servers had at their end.
   absl::Status Keep(const std::string& best);
+  // The folder of the run's checkpoints, if there are any. After Prepare.
+  std::string CheckpointDir() const;
   // What to say at the end of a run: where the model is, or how to keep it.
   std::string Report() const;
 
  private:
   absl::Status Start();
-  std::string CheckpointDir() const;
 
   const std::string out_;
   const std::string from_;

@@ -31,6 +31,7 @@
 #include "common/io/output_file.h"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
+#include "tools/psctl/files/tensor_file.h"
 #include "tools/psctl/local/local_cluster.h"
 #include "tools/psctl/local/program_path.h"
 #include "tools/psctl/local/run_summary.h"
@@ -65,6 +66,8 @@ class TemporaryFolder {
     path_ = name;
     return absl::OkStatus();
   }
+  // Has the folder stay.
+  void Leave() { path_.clear(); }
   std::string path() const { return path_.string(); }
   std::string File(const std::string& name) const { return (path_ / name).string(); }
 
@@ -159,10 +162,17 @@ class LocalRun {
     }
     console_.SetBar("");
     summary->interrupted |= interrupted_;
+    const absl::Status kept = model_.Keep(summary->best_model);
     std::fputs((options_.json ? ToJson(*summary) : ToTable(*summary)).c_str(), stdout);
     std::fflush(stdout);
-    Say(model_.Report());
     const int written = WriteSummary(*summary);
+    if (!kept.ok()) {
+      folder_.Leave();  // Perhaps all that there is of the model.
+      console_.Print(absl::StrCat("psctl: the model could not be written: ", kept.message(), "; it is still in ",
+                                  model_.CheckpointDir(), ": psctl export ", model_.CheckpointDir(), " --out FILE"));
+      return kExitFailed;
+    }
+    Say(model_.Report());
     if (written != 0) return written;
     if (interrupted_) return kExitInterrupted;
     return summary->complete ? kExitDone : kExitUntrained;
@@ -196,7 +206,6 @@ class LocalRun {
     all.config = options_.config_path;
     all.servers = Servers();
     all.results = config_.worker().results_dir();
-    LODESTONE_RETURN_IF_ERROR(model_.Keep(all.best_model));
     return all;
   }
 
@@ -394,6 +403,11 @@ int RunLocal(const LocalOptions& given) {
     return FailUsage("local", absl::StrCat("--workers ", options.workers,
                                            ": workers can join a run only if the coordinator leases them its samples; "
                                            "set train.sharing=ranges"));
+  }
+  if (!options.model.empty()) {
+    absl::Status writable = TensorFile::CheckPath(options.model);
+    if (writable.ok()) writable = OutputFile::Check(options.model);
+    if (!writable.ok()) return FailUsage("local", absl::StrCat("--model ", writable.message()));
   }
   std::unique_ptr<OutputFile> summary_file;
   if (!options.summary_path.empty()) {

@@ -140,6 +140,12 @@ TEST_F(VerifyTest, ACheckpointIsToldFromAFolderOfThem) {
   EXPECT_EQ(FindCheckpointFolder(dir_)->name, "");
   EXPECT_EQ(FindCheckpointFolder(dir_ + "/all/")->name, "all");
   EXPECT_EQ(FindCheckpointFolder(dir_ + "/all/../all")->dir, std::filesystem::canonical(dir_));
+  // A data folder has them in a folder of its own.
+  const std::filesystem::path data = dir_ + "-data", within = data / "checkpoints";
+  std::filesystem::create_directories(data / "log");
+  std::filesystem::copy(dir_, within, std::filesystem::copy_options::recursive);
+  EXPECT_EQ(FindCheckpointFolder(data)->dir, std::filesystem::canonical(within));
+  EXPECT_EQ(FindCheckpointFolder(data)->name, "");
 }
 
 }  // namespace
