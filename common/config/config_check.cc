@@ -9,8 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/base/host_port.h"
 #include "common/base/limits.h"
 #include "common/config/checkpoint_to_load.h"
@@ -97,6 +99,15 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
   }
 }
 
+void CheckDevice(const std::string& device, Problems* problems) {
+  absl::string_view number = device;
+  uint32_t index = 0;
+  const bool named = device == "auto" || device == "cpu" || device == "cuda";
+  if (named || (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index))) return;
+  problems->push_back(
+      {"worker.device", absl::StrCat("`", device, "` is none of auto, cpu, cuda and cuda:N, where N counts from 0")});
+}
+
 void CheckStorage(const v1::Config& config, Problems* problems) {
   const v1::ClusterConfig::Durability durability = config.cluster().durability();
   const bool has_data_dir = !config.server().data_dir().empty();
@@ -150,9 +161,17 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   }
 }
 
+// A rate below 0 is for those who have the servers add what they push (lodestone.assign), not for a model.
+void CheckModelOptimizer(const v1::Optimizer& optimizer, const std::string& path, Problems* problems) {
+  CheckOptimizer(optimizer, path, problems);
+  if (optimizer.learning_rate() < 0) {
+    problems->push_back({path + ".learning_rate", "must not be negative: the loss would rise with each step"});
+  }
+}
+
 void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::string& path, Problems* problems) {
   CheckRanges(table, path, problems);
-  CheckOptimizer(table.optimizer(), path + ".optimizer", problems);
+  CheckModelOptimizer(table.optimizer(), path + ".optimizer", problems);
   CheckInitializer(table.initializer(), is_embedding, path + ".initializer", problems);
   if (is_embedding) {
     if (table.has_broadcast()) problems->push_back({path + ".broadcast", "is for dense tables only"});
@@ -224,7 +243,7 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
     problems->push_back({absl::StrCat("model.embedding_dims.", column), absl::StrCat("must be 1 to ", kFieldDimMax)});
   }
   CheckRanges(model.optimizer(), "model.optimizer", problems);
-  CheckOptimizer(model.optimizer(), "model.optimizer", problems);
+  CheckModelOptimizer(model.optimizer(), "model.optimizer", problems);
   CheckTable(model.linear(), true, "model.linear", problems);
   CheckTable(model.embedding(), true, "model.embedding", problems);
   CheckTable(model.dense(), false, "model.dense", problems);
@@ -380,6 +399,7 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckCluster(config, &problems);
   CheckAddresses(config, &problems);
   CheckStorage(config, &problems);
+  CheckDevice(config.worker().device(), &problems);
   CheckModel(config.model(), &problems);
   CheckData(config.data(), config.model().type(), &problems);
   CheckConsistency(config, &problems);

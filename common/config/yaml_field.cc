@@ -84,6 +84,9 @@ std::string ReadBool(const YamlNode& node, bool* value) {
 std::string ReadEnum(const YamlNode& node, const FieldDescriptor& field, const EnumValueDescriptor** value) {
   const std::string name = absl::AsciiStrToUpper(node.text);
   *value = field.enum_type()->FindValueByName(name);
+  // Among other values there may be yes and no, which tools that write YAML make true and false.
+  const std::optional<bool> flag = node.quoted ? std::nullopt : ParseBool(node.text);
+  if (*value == nullptr && flag.has_value()) *value = field.enum_type()->FindValueByName(*flag ? "YES" : "NO");
   if (*value != nullptr) return "";
   return absl::StrCat("unknown value ", Quote(node.text), Suggestion(node.text, NamesOf(*field.enum_type())));
 }

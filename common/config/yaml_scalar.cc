@@ -35,8 +35,8 @@ constexpr std::array<Unit, 13> kByteUnits = {{{"KiB", 1ull << 10},
                                               {"MB", 1000'000ull},
                                               {"GB", 1000'000'000ull},
                                               {"TB", 1000'000'000'000ull}}};
-constexpr std::array<Unit, 5> kTimeUnits = {
-    {{"ms", 1ull}, {"s", 1000ull}, {"min", 60'000ull}, {"h", 3600'000ull}, {"d", 86400'000ull}}};
+constexpr std::array<Unit, 6> kTimeUnits = {
+    {{"ms", 1ull}, {"s", 1000ull}, {"min", 60'000ull}, {"m", 60'000ull}, {"h", 3600'000ull}, {"d", 86400'000ull}}};
 
 std::span<const Unit> UnitsOf(Units units) {
   if (units == Units::kBytes) return kByteUnits;

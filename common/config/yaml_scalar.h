@@ -17,7 +17,7 @@ struct Integer {
 };
 
 // The units that may stand behind a number: none; of bytes, 64KiB, 1.5 GiB (or Ki, Mi, Gi, Ti; binary) and 10MB (kB,
-// MB, GB, TB; decimal); of time, 250ms, 10s, 5min, 2h and 1d, the number being milliseconds.
+// MB, GB, TB; decimal); of time, 250ms, 10s, 5min or 5m, 2h and 1d, the number being milliseconds.
 enum class Units { kNone, kBytes, kMilliseconds };
 
 // Reads 42, -7, 1_000_000, 0xff, or what is whole though written otherwise: 1e6, 2.50e2, 3.0, with a unit of `units`.

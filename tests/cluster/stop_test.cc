@@ -350,7 +350,7 @@ TEST_F(StopTest, AWorkerThatTrainsAndGetsSigintEvaluatesAndEndsWith5) {
   worker->Signal(SIGINT);
   EXPECT_THAT(worker->WaitForEnd(), HasSubstr("exit code 5")) << worker->output();
   EXPECT_THAT(worker->output(), HasSubstr("evaluated set=test samples=100"));
-  EXPECT_THAT(worker->output(), HasSubstr("not all samples were trained: this worker trained "));
+  EXPECT_THAT(worker->output(), HasSubstr("not all samples were trained: worker 0 trained "));
   EXPECT_EQ(first->Stop(), "ended") << first->output();
   EXPECT_EQ(second->Stop(), "ended") << second->output();
 }

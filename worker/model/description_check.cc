@@ -190,6 +190,9 @@ absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type
 }
 
 absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig& model, const ModelPlan& plan) {
+  if (known.embedding_dim() > 0 && plan.embedding_dim > 0 && known.embedding_dim() != plan.embedding_dim) {
+    return Differs("model.embedding_dim", absl::StrCat(known.embedding_dim()), absl::StrCat(plan.embedding_dim));
+  }
   const std::string dims = DimsText(ConfigOf(known).model()), wanted = DimsText(model);
   if (dims != wanted) return Differs("model.embedding_dims", dims, wanted);
   const auto check_list = [](const char* option, const auto& before, const auto& now) {

@@ -75,7 +75,8 @@ std::string ValidationsJson(const v1::ValidationState& state) {
 std::string WhatIsMissing(const Summary& summary) {
   std::vector<std::string> missing;
   if (summary.samples < summary.samples_total && summary.stopped_early.empty()) {
-    missing.push_back(absl::StrCat("this worker trained ", summary.samples, " of ", summary.samples_total, " samples"));
+    missing.push_back(absl::StrCat("worker ", summary.worker, " trained ", summary.samples, " of ",
+                                   summary.samples_total, " samples"));
   }
   missing.insert(missing.end(), summary.untrained.begin(), summary.untrained.end());
   if (summary.changed) missing.push_back("others pushed during the evaluation, so that it is of no one version");

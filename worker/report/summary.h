@@ -18,6 +18,7 @@ namespace lodestone::worker {
 
 struct Summary {
   std::string model;           // "deepfm", ...
+  uint32_t worker = 0;         // Its index.
   std::string device;          // What computed: "cpu", "cuda:0 (NVIDIA H200)".
   uint64_t samples = 0;        // That this worker trained on.
   double seconds = 0;          // That its training took.

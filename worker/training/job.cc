@@ -258,6 +258,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   }
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
+  summary.worker = client->index();
   summary.device = backend->name();
   summary.samples = trained.samples;
   summary.samples_total = trained.samples_total;

@@ -105,6 +105,12 @@ TEST(Config, ReadsEveryKindOfField) {
   EXPECT_FALSE(config.has_worker());
 }
 
+// Tools that write YAML make true and false of yes and no.
+TEST(Config, TakesTrueAndFalseForYesAndNo) {
+  EXPECT_EQ(Parsed("data: {csv: {header: true}}").data().csv().header(), v1::CsvConfig::YES);
+  EXPECT_EQ(Parsed("data: {csv: {header: off}}").data().csv().header(), v1::CsvConfig::NO);
+}
+
 TEST(Config, TakesTheNameOfAChoiceForTheChoiceWithItsDefaults) {
   const v1::Config config = Parsed("model: {optimizer: adam}\ncoordinator: {lease_ms: 5s}");
   EXPECT_TRUE(config.model().optimizer().has_adam());

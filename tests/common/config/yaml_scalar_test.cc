@@ -61,6 +61,7 @@ TEST(ParseInteger, TakesTimesWithUnits) {
   EXPECT_EQ(Whole("10s", Units::kMilliseconds), "10000");
   EXPECT_EQ(Whole("1.5 s", Units::kMilliseconds), "1500");
   EXPECT_EQ(Whole("5min", Units::kMilliseconds), "300000");
+  EXPECT_EQ(Whole("5m", Units::kMilliseconds), "300000");
   EXPECT_EQ(Whole("2h", Units::kMilliseconds), "7200000");
   EXPECT_EQ(Whole("1d", Units::kMilliseconds), "86400000");
   EXPECT_EQ(Whole("0x1d", Units::kMilliseconds), "29");

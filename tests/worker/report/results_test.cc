@@ -200,7 +200,7 @@ TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
   EXPECT_EQ(lines[3]["stage_seconds"]["push"], 0.15);
   EXPECT_EQ(lines[3]["delay"]["embedding"].dump(), R"({"max":4,"mean":2.5,"own":1.0,"p50":2,"p90":3})");
   EXPECT_EQ(lines[3]["complete"], false);
-  EXPECT_EQ(lines[3]["missing"], "this worker trained 500 of 600 samples");
+  EXPECT_EQ(lines[3]["missing"], "worker 0 trained 500 of 600 samples");
   EXPECT_EQ(lines[3]["warning"], "the training loss has not fallen");
   EXPECT_EQ(lines[3]["train"].dump(), R"({"accuracy":0.9,"auc":0.95,"loss":0.25,"samples":500})");
   EXPECT_EQ(lines[3]["test"].dump(), R"({"accuracy":0.8,"auc":0.85,"loss":0.5,"samples":100})");

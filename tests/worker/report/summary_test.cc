@@ -47,9 +47,9 @@ TEST(Summary, SaysWhatIsMissingOfARunThatIsNotComplete) {
   summary.untrained = {"worker 1 (b:2) trained 7 of 50 samples, last heard of 9.0 s ago"};
   EXPECT_FALSE(summary.complete());
   EXPECT_EQ(WhatIsMissing(summary),
-            "this worker trained 3 of 10 samples; worker 1 (b:2) trained 7 of 50 samples, last heard of 9.0 s ago");
+            "worker 0 trained 3 of 10 samples; worker 1 (b:2) trained 7 of 50 samples, last heard of 9.0 s ago");
   const std::string json = SummaryJson(summary);
-  EXPECT_NE(json.find("\"complete\": false,\n  \"interrupted\": true,\n  \"missing\": \"this worker trained 3"),
+  EXPECT_NE(json.find("\"complete\": false,\n  \"interrupted\": true,\n  \"missing\": \"worker 0 trained 3"),
             std::string::npos)
       << json;
 }

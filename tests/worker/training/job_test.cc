@@ -341,7 +341,7 @@ TEST_F(JobTest, ToldToFinishItEvaluatesWhatItHasAndSaysWhatIsMissing) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_TRUE(summary->interrupted);
   EXPECT_FALSE(summary->complete());
-  EXPECT_EQ(WhatIsMissing(*summary), "this worker trained 0 of 100 samples");
+  EXPECT_EQ(WhatIsMissing(*summary), "worker 0 trained 0 of 100 samples");
   EXPECT_EQ(summary->test->samples, 100u);
   EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_FINISHED);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 
 namespace lodestone::psctl {
@@ -14,7 +15,7 @@ absl::StatusOr<int> ParseMillis(absl::string_view text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds) && std::isfinite(seconds)) {
     duration = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &duration)) {
+  } else if (!absl::ParseDuration(absl::StrReplaceAll(text, {{"min", "m"}}), &duration)) {  // As in YAML.
     return absl::InvalidArgumentError(absl::StrCat("`", text, "` is no time; write 5s, 250ms, 1m30s, or seconds"));
   }
   if (duration < absl::Milliseconds(1) || duration > absl::Hours(24)) {

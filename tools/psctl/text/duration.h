@@ -8,8 +8,8 @@
 
 namespace lodestone::psctl {
 
-// "250ms", "5s", "1m30s", "1h", or seconds: "5", "0.5"; as milliseconds. INVALID_ARGUMENT for others, and for times
-// below 1 ms or beyond a day.
+// "250ms", "5s", "5min", "1m30s", "1h", or seconds: "5", "0.5"; as milliseconds. INVALID_ARGUMENT for others, and for
+// times below 1 ms or beyond a day.
 absl::StatusOr<int> ParseMillis(absl::string_view text);
 
 }  // namespace lodestone::psctl

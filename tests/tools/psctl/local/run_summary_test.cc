@@ -100,7 +100,7 @@ TEST(Combine, IsCompleteIfAllWorkersAre) {
   RunSummary first = Example(), second = Example();
   EXPECT_TRUE(Combine({first, second}).complete);
   second.complete = false;
-  second.missing = "this worker trained 3 of 7 samples";
+  second.missing = "worker 0 trained 3 of 7 samples";
   second.warning = "the training loss has not fallen";
   const RunSummary all = Combine({first, second});
   EXPECT_FALSE(all.complete);
