@@ -42,7 +42,10 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view address) {
                                          "` and everything after the port"));
   }
   const size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos) return Invalid(address, "it has no port");
+  if (colon == std::string_view::npos) {
+    const bool is_port = !address.empty() && std::all_of(address.begin(), address.end(), absl::ascii_isdigit);
+    return Invalid(address, is_port ? "it has no host: put one before the port, as 127.0.0.1:PORT" : "it has no port");
+  }
   std::string_view host = address.substr(0, colon);
   const std::string_view port = address.substr(colon + 1);
   if (host.starts_with('[')) {

@@ -254,7 +254,7 @@ class Survey {
     if (out_.found.files.test.empty()) return absl::OkStatus();
     LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, Open(0, /*test=*/true));
     ParsedLine parsed;
-    uint64_t malformed = 0;
+    uint64_t samples = 0, malformed = 0;
     for (uint64_t i = 0; i < kTestRows && reader != nullptr; ++i) {
       LineError error;
       LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader->Next(&parsed, &error));
@@ -263,6 +263,7 @@ class Survey {
       // Labels that these rows do not have may stand in others.
       const bool unknown = outcome == LineOutcome::kSample && out_.whole && !counts_.has_value() &&
                            !labels_.Find(parsed.label, &label, &error.message);
+      samples += outcome == LineOutcome::kSample;
       if (outcome == LineOutcome::kSample && !unknown) continue;
       if (unknown) error.column = parsed.label_column;
       if ((malformed += error.lines) > config_.bad_lines_max()) {
@@ -270,7 +271,9 @@ class Survey {
             absl::StrCat(reader->PlaceOf(reader->position(), error), ": ", error.message));
       }
     }
-    return absl::OkStatus();
+    const bool may_be_in_others = reader == nullptr || malformed > 0 || out_.found.files.test.size() > 1;
+    if (samples > 0 || may_be_in_others) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(out_.found.files.test[0], ": no sample in the test files"));
   }
 
   const v1::DataConfig& config_;

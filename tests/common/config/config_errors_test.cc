@@ -205,7 +205,7 @@ const std::vector<Broken>& BrokenFiles() {
       {"Ipv6WithoutBrackets", "server:\n  listen: \"::1:7000\"\n",
        "2:3: server.listen: `::1:7000` is not host:port: an IPv6 number stands in brackets, [::1]:7000"},
       {"HttpListenOfTheServer", "server:\n  http_listen: 7080\n",
-       "2:3: server.http_listen: `7080` is not host:port: it has no port"},
+       "2:3: server.http_listen: `7080` is not host:port: it has no host: put one before the port, as 127.0.0.1:PORT"},
       {"HttpListenOfTheWorker", "worker:\n  http_listen: nowhere\n",
        "2:3: worker.http_listen: `nowhere` is not host:port: it has no port"},
       {"AdvertiseWildcard", "server:\n  advertise: 0.0.0.0:7000\n",

@@ -129,6 +129,9 @@ TEST(DataSurvey, ATestFileThatIsReadOtherwiseIsAnError) {
   const auto survey = SurveyData(config.data(), LabelKind::kClass, 1000);
   ASSERT_FALSE(survey.ok());
   EXPECT_THAT(std::string(survey.status().message()), HasSubstr("unknown.csv:2:1: label \"2\" is not among"));
+  config.mutable_data()->set_test(0, WriteFile("empty.csv", "y,n,city,same,told,copy\n"));
+  EXPECT_THAT(std::string(SurveyData(config.data(), LabelKind::kClass, 1000).status().message()),
+              HasSubstr("empty.csv: no sample in the test files"));
 }
 
 TEST(DataFiles, ATestFileThatIsTrainedOnIsAnErrorForEveryWorker) {

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/wire/message.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/manifest.h"
 #include "server/table/embedding_table.h"
 #include "tools/psctl/files/checkpoint_folder.h"
 
@@ -57,9 +58,11 @@ absl::StatusOr<std::unique_ptr<CheckpointContent>> CheckpointContent::Open(const
     }
   }
   if (missing.empty()) return content;
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, " lacks shards ", NumbersText(missing), " of ", first.shards(),
-                   folder.name.empty() ? "" : "; all periodic ones together are the folder above"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " lacks shards ", NumbersText(missing), " of ", first.shards(),
+      server::IsPeriodic(folder.name)
+          ? "; all periodic ones together are the folder above"
+          : "; each ps writes its own shards: copy what the others have, on their machines, into this folder"));
 }
 
 absl::Status CheckpointContent::Index(const server::ShardFiles& files) {

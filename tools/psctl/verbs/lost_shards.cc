@@ -54,7 +54,13 @@ std::shared_ptr<LostShardsOptions> Declare(CLI::App* command, const char* server
 
 int RunPromote(const LostShardsOptions& options) { return Run("promote", options, &RequestPromote); }
 
-int RunAcceptLoss(const LostShardsOptions& options) { return Run("accept-loss", options, &RequestAcceptLoss); }
+int RunAcceptLoss(const LostShardsOptions& options) {
+  const int exit_code = Run("accept-loss", options, &RequestAcceptLoss);
+  if (exit_code == kExitDone && !options.json) {
+    std::puts("workers that had a session there end, as the ps has forgotten it: start them again");
+  }
+  return exit_code;
+}
 
 const Verb kPromoteVerb = {
     "promote",

@@ -144,7 +144,8 @@ TEST_F(ExportTest, NamesShardsThatAreMissingAndDamage) {
     EXPECT_FALSE(std::filesystem::exists(dir_ + "/f.npz"));
     return std::string(status.message());
   };
-  EXPECT_THAT(error(dir_ + "/auto-ps1-000002"), HasSubstr("lacks shards 0, 2, 3 of 5"));
+  EXPECT_THAT(error(dir_ + "/auto-ps1-000002"),
+              HasSubstr("lacks shards 0, 2, 3 of 5; all periodic ones together are the folder above"));
   EXPECT_THAT(error(dir_ + "/none"), HasSubstr("no folder"));
   const std::string path = dir_ + "/all/ps-0.shard-00003";
   std::string content = server::ReadWhole(path);
