@@ -123,7 +123,8 @@ uint32_t lodestone_table_dim(const lodestone_table* table);
 #define LODESTONE_BORROWED 2u
 
 /* Gradients of one table: a dense table's are [elements] and `keys` is NULL; an embedding table's are
- * [keys_count, dim]. */
+ * [keys_count, dim]. The tables of one push, or of one pull, have 2^26 keys together at most, repeated
+ * ones counted. */
 typedef struct lodestone_gradients {
   lodestone_table* table;
   const uint64_t* keys;

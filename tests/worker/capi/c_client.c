@@ -100,6 +100,19 @@ int main(int argc, char** argv) {
   EXPECT(lodestone_push_pull(client, 3, NULL, 1, NULL, destinations, 2, &both) == LODESTONE_INVALID_ARGUMENT);
   EXPECT(lodestone_push_pull(client, 3, gradients, 2, NULL, NULL, 1, &both) == LODESTONE_INVALID_ARGUMENT);
 
+  /* Regression: memory was taken for any number of keys, before they were refused. */
+  const size_t keys_max = (size_t)1 << 26;
+  lodestone_table* users = NULL;
+  EXPECT(lodestone_table_open(client, "{name: users, embedding: {dim: 2}, optimizer: {learning_rate: 1}}", &users) ==
+         LODESTONE_OK);
+  const lodestone_gradients many = {items, keys, keys_max + 1, rows, 0};
+  EXPECT(lodestone_push(client, 3, &many, 1, NULL, &push) == LODESTONE_INVALID_ARGUMENT);
+  const lodestone_destination too_many[2] = {{users, keys, 3, got, 0}, {items, keys, keys_max - 2, got, 0}};
+  EXPECT(lodestone_pull(client, too_many, 2, &pull) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(strstr(lodestone_error_message(), "at most 67108864") != NULL);
+  const lodestone_destination endless = {items, keys, keys_max + 1, got, LODESTONE_DISTINCT_KEYS};
+  EXPECT(lodestone_pull(client, &endless, 1, &pull) == LODESTONE_INVALID_ARGUMENT);
+
   lodestone_subscription* subscription = NULL;
   EXPECT(lodestone_subscribe(client, NULL, 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
   EXPECT(lodestone_subscribe(client, &items, 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
