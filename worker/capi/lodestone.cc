@@ -42,6 +42,13 @@ absl::Status CheckCall(const Pointers*... pointers) {
   return absl::InvalidArgumentError("a handle, or where the result goes, is NULL");
 }
 
+// Refuses NULL for an array that has elements.
+template <typename Element>
+absl::Status CheckArray(std::span<Element> array) {
+  if (array.data() != nullptr || array.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("an array of ", array.size(), " is NULL"));
+}
+
 // Refuses observers as well.
 template <typename... Pointers>
 absl::Status CheckWorkersCall(const lodestone_client* client, const Pointers*... pointers) {
@@ -127,6 +134,7 @@ ReadVersions VersionsOf(const lodestone_client& client, const lodestone_read_ver
 absl::Status Push(lodestone_client* client, uint64_t clock, std::span<const lodestone_gradients> gradients,
                   const lodestone_read_versions* versions, lodestone_call** out) {
   LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckArray(gradients));
   Gradients taken;
   LODESTONE_RETURN_IF_ERROR(TakeGradients(gradients.data(), gradients.size(), &taken));
   const auto call = std::make_shared<Call>();
@@ -139,6 +147,7 @@ absl::Status Push(lodestone_client* client, uint64_t clock, std::span<const lode
 
 absl::Status Pull(lodestone_client* client, std::span<const lodestone_destination> destinations, lodestone_call** out) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckArray(destinations));
   const auto call = std::make_shared<Call>();
   Destinations taken;
   LODESTONE_RETURN_IF_ERROR(TakeDestinations(destinations.data(), destinations.size(), call.get(), &taken));
@@ -153,6 +162,8 @@ absl::Status PushPull(lodestone_client* client, uint64_t clock, std::span<const 
                       const lodestone_read_versions* versions, std::span<const lodestone_destination> destinations,
                       lodestone_call** out) {
   LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckArray(gradients));
+  LODESTONE_RETURN_IF_ERROR(CheckArray(destinations));
   Gradients taken;
   LODESTONE_RETURN_IF_ERROR(TakeGradients(gradients.data(), gradients.size(), &taken));
   const auto call = std::make_shared<Call>();
@@ -168,6 +179,7 @@ absl::Status PushPull(lodestone_client* client, uint64_t clock, std::span<const 
 absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* const> tables,
                        lodestone_subscription** out) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckArray(tables));
   std::vector<const TableHandle*> handles;
   for (const lodestone_table* table : tables) {
     LODESTONE_RETURN_IF_ERROR(CheckCall(table));
@@ -221,7 +233,9 @@ absl::Status Unsubscribe(lodestone_client* client, lodestone_subscription* subsc
   return absl::OkStatus();
 }
 
+// Copies nothing to NULL.
 void CopyVersions(std::span<const Version> from, uint64_t* to, size_t shards) {
+  if (to == nullptr) return;
   std::fill_n(to, shards, 0);
   std::copy_n(from.begin(), std::min(from.size(), shards), to);
 }
@@ -232,8 +246,10 @@ absl::Status Copy(lodestone_subscription* subscription, float* const* values, ui
   if (subscription->dense == nullptr) return absl::InvalidArgumentError("the subscription is of rows");
   ShardVersions read;
   BroadcastCopy& copy = *subscription->dense;
-  LODESTONE_RETURN_IF_ERROR(copy.Copy({values, copy.tables()}, since, stamp, &read));
-  if (versions != nullptr) CopyVersions(read, versions, shards);
+  const std::span<float* const> arrays(values, copy.tables());
+  for (const float* array : arrays) LODESTONE_RETURN_IF_ERROR(CheckCall(array));
+  LODESTONE_RETURN_IF_ERROR(copy.Copy(arrays, since, stamp, &read));
+  CopyVersions(read, versions, shards);
   return absl::OkStatus();
 }
 
@@ -243,7 +259,7 @@ absl::Status CopyRows(lodestone_subscription* subscription, float* values, uint8
   if (subscription->rows == nullptr) return absl::InvalidArgumentError("the subscription is of dense tables");
   ShardVersions read;
   LODESTONE_RETURN_IF_ERROR(subscription->rows->Copy(values, present, since, stamp, &read));
-  if (versions != nullptr) CopyVersions(read, versions, shards);
+  CopyVersions(read, versions, shards);
   return absl::OkStatus();
 }
 

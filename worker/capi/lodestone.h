@@ -1,7 +1,9 @@
 /* The C interface of a Lodestone cluster's client: liblodestone.so. Whatever can call C can train with a cluster.
  *
  * Every function that can fail returns a status code: LODESTONE_OK, or one of gRPC's codes; lodestone_error_message()
- * then says what is wrong and what to do, in the words of the server where it was the server that refused.
+ * then says what is wrong and what to do, in the words of the server where it was the server that refused. Such a
+ * function refuses NULL with LODESTONE_INVALID_ARGUMENT, for a handle, an array that has elements or where a result
+ * goes, unless it says otherwise.
  *
  * Thread safety: all functions may be called from any thread, also on the same handle, but for the function that ends
  * the handle. No function of this library may be called from a callback, but for lodestone_call_status and
@@ -121,7 +123,8 @@ uint32_t lodestone_table_dim(const lodestone_table* table);
 #define LODESTONE_BORROWED 2u
 
 /* Gradients of one table: a dense table's are [elements] and `keys` is NULL; an embedding table's are
- * [keys_count, dim]. */
+ * [keys_count, dim]. The tables of one push, or of one pull, have 2^26 keys together at most, repeated
+ * ones counted. */
 typedef struct lodestone_gradients {
   lodestone_table* table;
   const uint64_t* keys;
@@ -178,7 +181,7 @@ int lodestone_call_on_done(lodestone_call* call, lodestone_done_function functio
 /* The status of a call that is done. */
 int lodestone_call_status(lodestone_call* call);
 /* Of a call that is done and has read values: the version of each shard at which it did, 0 where nothing was read.
- * `versions` has room for lodestone_shards(). All 0 for a push. */
+ * `versions` has room for lodestone_shards(); NULL: does nothing. All 0 for a push. */
 void lodestone_call_versions(lodestone_call* call, uint64_t* versions, size_t shards);
 /* Frees the call. If it is not done it goes on: what it writes to must stay until the client is disconnected. NULL is
  * allowed. */

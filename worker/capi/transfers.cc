@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "worker/capi/distinct_keys.h"
 #include "worker/capi/handles.h"
@@ -21,20 +23,30 @@ struct Argument {
   const float* values = nullptr;
 };
 
-absl::Status CheckArgument(const Argument& of, std::set<const lodestone_table*>* seen) {
+// What the arguments of a call that were checked have together.
+struct Seen {
+  std::set<const lodestone_table*> tables;
+  uint64_t keys = 0;
+};
+
+absl::Status CheckArgument(const Argument& of, Seen* seen) {
   if (of.table == nullptr) return absl::InvalidArgumentError("a table is NULL");
   const v1::TableSpec& spec = of.table->handle.spec;
-  const auto error = [&spec](const char* what) {
+  const auto error = [&spec](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("table `", spec.name(), "` ", what));
   };
-  if (!seen->insert(of.table).second) return error("comes twice in one call");
+  if (!seen->tables.insert(of.table).second) return error("comes twice in one call");
   if (spec.has_dense()) {
     if (of.keys != nullptr || of.keys_count > 0) return error("is dense: it has no keys");
     if (of.values == nullptr) return error("comes without values");
     return absl::OkStatus();
   }
   if (of.keys_count > 0 && (of.keys == nullptr || of.values == nullptr)) return error("comes without keys or values");
-  if (of.keys_count > UINT32_MAX) return error("comes with more than 2^32 keys");
+  if (of.keys_count > limits::kRowsPerBatchMax - seen->keys) {
+    return error(absl::StrCat("comes with ", of.keys_count, " keys; at most ", limits::kRowsPerBatchMax,
+                              " are allowed for all tables of one call together, repeated ones counted"));
+  }
+  seen->keys += of.keys_count;
   return absl::OkStatus();
 }
 
@@ -75,7 +87,7 @@ void ReadOnce(const lodestone_destination& to, Call* call, Destinations* out) {
 }  // namespace
 
 absl::Status TakeGradients(const lodestone_gradients* gradients, size_t count, Gradients* out) {
-  std::set<const lodestone_table*> seen;
+  Seen seen;
   for (const lodestone_gradients& from : std::span(gradients, count)) {
     LODESTONE_RETURN_IF_ERROR(CheckArgument({from.table, from.keys, from.keys_count, from.values}, &seen));
     const TableHandle* const table = &from.table->handle;
@@ -91,7 +103,7 @@ absl::Status TakeGradients(const lodestone_gradients* gradients, size_t count, G
 }
 
 absl::Status TakeDestinations(const lodestone_destination* destinations, size_t count, Call* call, Destinations* out) {
-  std::set<const lodestone_table*> seen;
+  Seen seen;
   for (const lodestone_destination& to : std::span(destinations, count)) {
     LODESTONE_RETURN_IF_ERROR(CheckArgument({to.table, to.keys, to.keys_count, to.values}, &seen));
     const TableHandle* const table = &to.table->handle;

@@ -30,7 +30,8 @@ struct Destinations {
   std::vector<RowPull> rows;
 };
 
-// INVALID_ARGUMENT, naming the table, if one has no keys or values where it needs them, or comes twice.
+// INVALID_ARGUMENT, naming the table, if one has no keys or values where it needs them, comes twice, or brings the keys
+// to more than limits::kRowsPerBatchMax.
 absl::Status TakeGradients(const lodestone_gradients* gradients, size_t count, Gradients* out);
 // The same; `call` gets what must stay until the call is done.
 absl::Status TakeDestinations(const lodestone_destination* destinations, size_t count, Call* call, Destinations* out);

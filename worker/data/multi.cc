@@ -26,7 +26,7 @@ absl::string_view FieldCategories::Trimmed(absl::string_view text) {
   return text;
 }
 
-void FieldCategories::Add(absl::string_view text) {
+void FieldCategories::AddKey(absl::string_view text) {
   if (count_ == rule_.values_max) return;
   parsed_.keys.push_back(StableHash({text.data(), text.size()}, salt_));
   ++count_;

@@ -34,16 +34,20 @@ class FieldCategories {
   FieldCategories(const MultiRule& rule, uint64_t salt, ParsedLine* parsed)
       : rule_(rule), salt_(salt), parsed_(*parsed) {}
 
-  void Add(absl::string_view text);
-  // Those of a text: cut at the separator, without blanks around them; what `is_missing` says is left out.
+  // One category, without the blanks around it; none if `is_missing` says so of what is left.
+  template <typename IsMissing>
+  void Add(absl::string_view text, const IsMissing& is_missing) {
+    text = Trimmed(text);
+    if (!is_missing(text)) AddKey(text);
+  }
+  // Those of a text that is cut at the separator.
   template <typename IsMissing>
   void AddText(absl::string_view text, const IsMissing& is_missing) {
     for (bool last = false; !last;) {
       const size_t end = text.find(rule_.separator);
       last = end == absl::string_view::npos;
-      const absl::string_view piece = Trimmed(text.substr(0, end));
+      Add(text.substr(0, end), is_missing);
       if (!last) text.remove_prefix(end + rule_.separator.size());
-      if (!is_missing(piece)) Add(piece);
     }
   }
   // No more follow: without any it has the empty category.
@@ -51,6 +55,7 @@ class FieldCategories {
 
  private:
   static absl::string_view Trimmed(absl::string_view text);
+  void AddKey(absl::string_view text);
 
   const MultiRule& rule_;
   const uint64_t salt_;

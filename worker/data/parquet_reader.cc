@@ -269,14 +269,14 @@ void ParquetReader::AddSeveral(size_t field, ParsedLine* parsed) {
   const size_t column = layout_.categorical[field];
   const ParquetColumnReader& reader = *columns_[column];
   FieldCategories categories(layout_.multi[field], layout_.salts[field], parsed);
+  const auto is_missing = [&](absl::string_view text) { return layout_.IsMissing(text); };
   if (file_.metadata.columns[column].is_list) {
     for (size_t i = reader.row_begins()[row_]; i < reader.row_begins()[row_ + 1]; ++i) {
       const ParquetValueRef value = reader.At(reader.codes()[i]);
-      if (!StandsForMissing(column, value)) categories.Add(TextOf(column, value, &scratch_));
+      if (!StandsForMissing(column, value)) categories.Add(TextOf(column, value, &scratch_), is_missing);
     }
   } else if (!IsMissing(column)) {
-    const absl::string_view text = TextOf(column, Value(column), &scratch_);
-    categories.AddText(text, [&](absl::string_view piece) { return layout_.IsMissing(piece); });
+    categories.AddText(TextOf(column, Value(column), &scratch_), is_missing);
   }
   categories.Finish();
 }

@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
   uint64_t read = 0;
   for (size_t i = 0; i < shards; ++i) read += versions[i];
   EXPECT(read > 0);
+  lodestone_call_versions(pull, NULL, shards);
   lodestone_call_release(pull);
   EXPECT(__atomic_load_n(&dones, __ATOMIC_RELAXED) == 1);
 
@@ -92,7 +93,28 @@ int main(int argc, char** argv) {
   EXPECT(values[0] == -2 && got[0] == -22 && got[3] == -8 && got[4] == -22);
   lodestone_call_release(both);
 
+  /* Regression: arrays that were NULL, and had elements, were read. */
+  EXPECT(lodestone_push(client, 3, NULL, 1, NULL, &push) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(strstr(lodestone_error_message(), "an array of 1 is NULL") != NULL);
+  EXPECT(lodestone_pull(client, NULL, 1, &pull) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_push_pull(client, 3, NULL, 1, NULL, destinations, 2, &both) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_push_pull(client, 3, gradients, 2, NULL, NULL, 1, &both) == LODESTONE_INVALID_ARGUMENT);
+
+  /* Regression: memory was taken for any number of keys, before they were refused. */
+  const size_t keys_max = (size_t)1 << 26;
+  lodestone_table* users = NULL;
+  EXPECT(lodestone_table_open(client, "{name: users, embedding: {dim: 2}, optimizer: {learning_rate: 1}}", &users) ==
+         LODESTONE_OK);
+  const lodestone_gradients many = {items, keys, keys_max + 1, rows, 0};
+  EXPECT(lodestone_push(client, 3, &many, 1, NULL, &push) == LODESTONE_INVALID_ARGUMENT);
+  const lodestone_destination too_many[2] = {{users, keys, 3, got, 0}, {items, keys, keys_max - 2, got, 0}};
+  EXPECT(lodestone_pull(client, too_many, 2, &pull) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(strstr(lodestone_error_message(), "at most 67108864") != NULL);
+  const lodestone_destination endless = {items, keys, keys_max + 1, got, LODESTONE_DISTINCT_KEYS};
+  EXPECT(lodestone_pull(client, &endless, 1, &pull) == LODESTONE_INVALID_ARGUMENT);
+
   lodestone_subscription* subscription = NULL;
+  EXPECT(lodestone_subscribe(client, NULL, 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
   EXPECT(lodestone_subscribe(client, &items, 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
   lodestone_table* const same[2] = {weights, found};
   EXPECT(lodestone_subscribe(client, same, 2, &subscription) == LODESTONE_INVALID_ARGUMENT);
@@ -100,8 +122,10 @@ int main(int argc, char** argv) {
   EXPECT(lodestone_subscribe(client, &weights, 1, &subscription) == LODESTONE_OK);
   float followed[3] = {0, 0, 0};
   float* const into[1] = {followed};
+  float* const nowhere[1] = {NULL};
   uint64_t stamp = 0, copied = 0;
   EXPECT(lodestone_subscription_wait(subscription, -1, &stamp) == LODESTONE_OK && stamp > 0);
+  EXPECT(lodestone_subscription_copy(subscription, nowhere, 0, &copied, NULL, 0) == LODESTONE_INVALID_ARGUMENT);
   EXPECT(lodestone_subscription_copy(subscription, into, 0, &copied, NULL, 0) == LODESTONE_OK);
   EXPECT(followed[0] == -2 && followed[2] == -6);
   EXPECT(lodestone_push(client, 3, gradients, 1, NULL, &push) == LODESTONE_OK);

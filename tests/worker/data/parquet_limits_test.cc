@@ -1,4 +1,5 @@
-// Parquet files that say that they hold more than they do, and settings that they do not have.
+// Parquet files written byte by byte: those that say that they hold more than they do, settings that they do not have,
+// and texts as no other file here has them.
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -88,28 +89,35 @@ TEST(ParquetLimits, TheNamesOfAllColumnsAreBounded) {
   EXPECT_THAT(std::string(parse(400'000, 100).message()), HasSubstr("the names of its columns are too long"));
 }
 
-// A file of one row: a label, and a list of texts.
-std::string ListFile(const std::vector<std::string>& texts) {
-  const auto count = static_cast<uint32_t>(texts.size());
-  const std::string label = DataPage(1, LittleEndian(1));
-  // Levels as runs: the first of a row 0, the others 1; all values are there.
-  const std::string repetitions = std::string({2, 0, static_cast<char>((count - 1) << 1), 1});
-  const std::string definitions = std::string({static_cast<char>(count << 1), 1});
-  std::string values = LittleEndian(4) + repetitions + LittleEndian(2) + definitions;
-  for (const std::string& text : texts) values += LittleEndian(static_cast<uint32_t>(text.size())) + text;
-  const std::string words = DataPage(count, values), begin = "PAR1";
+std::string PlainText(const std::string& text) { return LittleEndian(static_cast<uint32_t>(text.size())) + text; }
+
+// A file of one row: a label, and `words`, of which the page has `count` values.
+std::string FileOfOneRow(uint64_t repetition, uint32_t count, const std::string& values) {
+  const std::string label = DataPage(1, LittleEndian(1)), words = DataPage(count, values), begin = "PAR1";
   const auto chunk = [](uint64_t values, uint64_t bytes, uint64_t offset) {
     return Struct(3, Int(4, 0) + Int(1, values) + Int(2, bytes) + Int(2, offset));
   };
   const std::string footer =
       List(2, {Text(4, "root") + Int(1, 2), Int(1, kInt32) + Int(2, kRequired) + Text(1, "label"),
-               Int(1, kByteArray) + Int(2, kRepeated) + Text(1, "words")}) +
+               Int(1, kByteArray) + Int(2, repetition) + Text(1, "words")}) +
       Int(1, 1) +
       List(1,
            {List(1, {chunk(1, label.size(), begin.size()), chunk(count, words.size(), begin.size() + label.size())}) +
             Int(2, 1)}) +
       '\0';
   return begin + label + words + footer + LittleEndian(static_cast<uint32_t>(footer.size())) + begin;
+}
+
+std::string TextFile(const std::string& text) { return FileOfOneRow(kRequired, 1, PlainText(text)); }
+
+std::string ListFile(const std::vector<std::string>& texts) {
+  const auto count = static_cast<uint32_t>(texts.size());
+  // Levels as runs: the first of a row 0, the others 1; all values are there.
+  const std::string repetitions = std::string({2, 0, static_cast<char>((count - 1) << 1), 1});
+  const std::string definitions = std::string({static_cast<char>(count << 1), 1});
+  std::string values = LittleEndian(4) + repetitions + LittleEndian(2) + definitions;
+  for (const std::string& text : texts) values += PlainText(text);
+  return FileOfOneRow(kRepeated, count, values);
 }
 
 // Regression: they were left out after they had counted, so that values behind them were lost.
@@ -121,6 +129,26 @@ TEST(ParquetLimits, EmptyTextsOfAListDoNotCountAsItsValues) {
   const auto data = Load(config);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_THAT(ReadAll(*data->train).keys, ElementsAre(StableHash("a", StableHash("words"))));
+}
+
+// Regression: they were categories of their own, and " NA " was none that is missing.
+TEST(ParquetTexts, BlanksAroundThoseOfAListAreNoPartOfThemAsInCsv) {
+  const std::string joined = "a| b|c | | NA ";
+  for (const std::string& file :
+       {WriteFile("blanks.csv", "label,words\n1," + joined + "\n"), WriteFile("blank_text.parquet", TextFile(joined)),
+        WriteFile("blank_list.parquet", ListFile({"a", " b", "c ", " ", " NA "}))}) {
+    SCOPED_TRACE(file);
+    v1::Config config = FilesConfig(v1::DataConfig::AUTO, {file});
+    v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+    csv.set_label("label");
+    csv.add_missing("NA");
+    csv.mutable_multi()->insert({"words", {}});
+    const auto data = Load(config);
+    ASSERT_TRUE(data.ok()) << data.status();
+    const uint64_t salt = StableHash("words");
+    EXPECT_THAT(ReadAll(*data->train).keys,
+                ElementsAre(StableHash("a", salt), StableHash("b", salt), StableHash("c", salt)));
+  }
 }
 
 TEST(ParquetLimits, SettingsOfTextAreRefused) {
