@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -104,14 +105,21 @@ TEST_F(CertificatesTest, KeysAreTheirOwnersAloneAndLaterRunsGoOnWithTheAuthority
   EXPECT_THAT(Run(absl::StrCat(folder_, " ps"), 1), HasSubstr("is there without"));
 }
 
-TEST_F(CertificatesTest, ATokenIsDrawnAndWhatIdentitiesSayOfIt) {
-  const std::string line = Run(absl::StrCat("--token ", folder_, " guest"));
-  const auto identities = server::Identities::Parse("identities:\n" + line, "printed", false);
+TEST_F(CertificatesTest, TokensAreDrawnAndPrintedAsIdentitiesThatOnlyReadUnlessARoleIsNamed) {
+  const std::string lines = Run(absl::StrCat("--token ", folder_, " dashboard guest=worker operator=admin"));
+  const auto identities = server::Identities::Parse("identities:\n" + lines, "printed", false);
   ASSERT_TRUE(identities.ok()) << identities.status();
-  EXPECT_EQ((*identities)->all()[0].name(), "guest");
-  const std::string token = Content(folder_ + "/guest.token");
-  EXPECT_EQ(token.size(), 64);
-  EXPECT_EQ((*identities)->ByToken(server::DigestOf(token)), 0);
+  const std::vector<std::pair<std::string, v1::Identity::Role>> expected = {
+      {"dashboard", v1::Identity::OBSERVER}, {"guest", v1::Identity::WORKER}, {"operator", v1::Identity::ADMIN}};
+  ASSERT_EQ((*identities)->all().size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, role] = expected[i];
+    EXPECT_EQ((*identities)->all()[i].name(), name);
+    EXPECT_EQ((*identities)->all()[i].role(), role) << name;
+    const std::string token = Content(absl::StrCat(folder_, "/", name, ".token"));
+    EXPECT_EQ(token.size(), 64);
+    EXPECT_EQ((*identities)->ByToken(server::DigestOf(token)), static_cast<int>(i));
+  }
 }
 
 TEST_F(CertificatesTest, AWrongCommandLineIsRefused) {
@@ -119,6 +127,9 @@ TEST_F(CertificatesTest, AWrongCommandLineIsRefused) {
   Run(folder_, 2);
   EXPECT_THAT(Run(absl::StrCat(folder_, " 'ps;reboot'"), 2), HasSubstr("is no NAME or NAME=HOST"));
   EXPECT_THAT(Run(absl::StrCat(folder_, " ../ps"), 2), HasSubstr("is no NAME"));
+  EXPECT_THAT(Run(absl::StrCat("--token ", folder_, " guest=reader"), 2),
+              HasSubstr("the role is observer, worker or admin"));
+  EXPECT_THAT(Run(absl::StrCat("--token ", folder_, " guest="), 2), HasSubstr("is no NAME or NAME=ROLE"));
   EXPECT_THAT(Run(absl::StrCat("--days soon ", folder_, " ps"), 2), HasSubstr("is no number of days"));
   EXPECT_THAT(Run(absl::StrCat("--force ", folder_, " ps"), 2), HasSubstr("no option --force"));
 }
