@@ -252,6 +252,7 @@ void Validator::FillItem(size_t begin, size_t count) {
     const std::vector<Key>& keys = item.keyed.KeysOf(frozen_->fields->OfTable(t));
     row_floats.push_back(keys.size() * dim);
     float* to = item.rows[t].Resize(row_floats[t]);
+    if (to == nullptr) continue;  // There are no keys, or the backend has failed and Predict says so.
     for (const Key key : keys) {
       to = std::copy_n(frozen_->rows[t].data() + size_t{frozen_->KeysOf(t).indices.at(key)} * dim, dim, to);
     }
