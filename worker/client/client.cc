@@ -107,7 +107,7 @@ class ClientImpl final : public Client {
     if (on_progress_) on_progress_(progress);
     membership_->ReportProgress(progress);
   }
-  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock, const std::function<bool()>& stops) override;
   absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) override {
     LODESTONE_RETURN_IF_ERROR(Health());
     return membership_->AskClock(std::move(request));
@@ -430,9 +430,9 @@ void ClientImpl::UnsubscribeAll() {
   ended.clear();  // As Unsubscribe.
 }
 
-absl::StatusOr<std::vector<std::string>> ClientImpl::AwaitClock(Clock clock) {
+absl::StatusOr<std::vector<std::string>> ClientImpl::AwaitClock(Clock clock, const std::function<bool()>& stops) {
   LODESTONE_RETURN_IF_ERROR(Health());
-  return membership_->AwaitClock(clock);
+  return membership_->AwaitClock(clock, stops);
 }
 
 absl::Status ClientImpl::Health() const {

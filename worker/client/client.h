@@ -78,8 +78,10 @@ class Client : public ClusterReader {
   // Sets what the next heartbeats report.
   virtual void ReportProgress(const v1::WorkerProgress& progress) = 0;
   // Waits until every other live worker's clock has reached `clock` (or it has finished); logs which it waits for.
-  // Returns those that take no further step and have not trained all of their samples, a line each.
-  virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) = 0;
+  // Returns those that take no further step and have not trained all of their samples, a line each. CANCELLED once
+  // `stops`, which is asked now and then, says so; empty: it never does.
+  virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock,
+                                                              const std::function<bool()>& stops = nullptr) = 0;
   // As Coordinator.AwaitClock, in this worker's name; tried once. What it waits for is reported with the progress until
   // the next call.
   virtual absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) = 0;

@@ -25,9 +25,10 @@ constexpr int64_t kPollMs = 500;  // Between two attempts at the start.
 constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
 // The longest pause between two requests of the shard map, however many calls fail.
 constexpr int64_t kAskRoutePauseMaxMs = 200;
-constexpr int64_t kReconnectMs = 50;  // A worker serves nothing: gRPC connects only while a thread waits for it.
-constexpr uint32_t kAwaitHoldMs = 5'000;
-constexpr int64_t kAttemptMsMax = 5'000;  // For one attempt of a call that training waits for.
+constexpr int64_t kReconnectMs = 50;         // A worker serves nothing: gRPC connects only while a thread waits for it.
+constexpr uint32_t kAwaitHoldMs = 500;       // One question for a clock; between two it looks whether it is to stop.
+constexpr int64_t kLogAwaitEveryMs = 5'000;  // What a wait for a clock is for; failures each time.
+constexpr int64_t kAttemptMsMax = 5'000;     // For one attempt of a call that training waits for.
 static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
 
 // The coordinator as what a wait is for.
@@ -248,7 +249,7 @@ absl::StatusOr<v1::LeaseRangesResponse> WorkerMembership::LeaseRanges(v1::LeaseR
   return response;
 }
 
-absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock clock) {
+absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock clock, const std::function<bool()>& stops) {
   lease_->RequestHeartbeat();  // Others may be waiting for what this worker has reached.
   const std::string what = absl::StrCat("clock ", clock, " of the other workers");
   const SteadyTime time;
@@ -256,6 +257,7 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
   std::optional<Retry> retry;  // Of the failures since the last answer.
   std::vector<std::string> untrained;
   absl::Status ended;
+  int64_t logged_ms = time.NowMs();
   for (bool reached = false; ended.ok() && !reached;) {
     v1::AwaitClockRequest request;
     request.set_clock(clock);
@@ -277,7 +279,12 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
       awaits = absl::StrCat(what, ": ", answer.status().ToString());
       if (pause_ms.has_value()) Sleep(*pause_ms);
     }
-    if (!reached && ended.ok()) LODESTONE_LOG(INFO, "client", "waiting for={}", awaits);
+    if (!reached && ended.ok() && stops && stops()) {
+      ended = absl::CancelledError("stopped while it waited for the other workers");
+    } else if (!reached && ended.ok() && (!answer.ok() || time.NowMs() >= logged_ms + kLogAwaitEveryMs)) {
+      LODESTONE_LOG(INFO, "client", "waiting for={}", awaits);
+      logged_ms = time.NowMs();
+    }
     MutexLock lock(&mu_);
     awaits_ = reached || !ended.ok() ? "" : awaits;
     awaits_targets_ = answer.ok() ? answer->targets() : Coordinator();

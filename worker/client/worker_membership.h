@@ -60,7 +60,7 @@ class WorkerMembership {
   // What the next heartbeats report. A change of phase is reported at once.
   void ReportProgress(const v1::WorkerProgress& progress);
   // As Client::AwaitClock.
-  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock);
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock, const std::function<bool()>& stops);
   // As Client::AskClock and Client::ReportClock.
   absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request);
   void ReportClock(Clock clock);

@@ -84,7 +84,7 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
   for (size_t t = 0; t < rows_.size(); ++t) rows_[t].Resize(row_floats[t]);
   view_ = {};
   view_.groups.resize(groups.size());
-  if (packed_.data() == nullptr || words_.data() == nullptr) return;  // The backend has failed and says so at Finish.
+  if (packed_.data() == nullptr || words_.data() == nullptr) return;  // See view().
   std::copy(pieces_.begin(), pieces_.end(), packed_.data());
   view_.size = batch.size;
   for (size_t g = 0; g < groups.size(); ++g) view_.groups[g] = ViewOf(keyed, g, groups[g]);

@@ -30,7 +30,8 @@ class DeviceBatch {
   // What is queued to compute from now on finds the batch and its rows there.
   void Await();
 
-  // In the device's memory. Of the last Pack.
+  // In the device's memory. Of the last Pack; without a sample where there was no memory for it: the backend has failed
+  // then, and says so at Finish.
   const BatchView& view() const { return view_; }
   const float* rows(size_t table) const { return rows_[table].data(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/base/limits.h"
@@ -42,6 +43,18 @@ void KeyIndexer::Index(KeyedBatch* batch) {
     Take(batch->batch, groups_.fields[g], &batch->groups[g]);
     Count(features_, &batch->groups[g]);
   }
+}
+
+absl::Status KeyIndexer::Read(const Dataset& data, std::span<const uint64_t> indices, KeyedBatch* batch) {
+  data.Read(indices, &batch->batch);
+  const size_t features = batch->batch.keys.size();
+  if (features > limits::kRowsPerBatchMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", indices.size(), " samples has ", features,
+                                                     " features, the limit is ", limits::kRowsPerBatchMax,
+                                                     "; if it is one of training, lower train.batch_size"));
+  }
+  Index(batch);
+  return absl::OkStatus();
 }
 
 void KeyIndexer::Take(const Batch& batch, std::span<const uint32_t> fields, KeyedBatch::Group* to) {

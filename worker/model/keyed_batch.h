@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/types.h"
 #include "kernels/sparse_batch.h"
 #include "worker/data/dataset.h"
@@ -85,6 +86,9 @@ class KeyIndexer {
   // Fills batch->groups from the rest. REQUIRES: at most limits::kRowsPerBatchMax features; with several groups, the
   // samples have the groups' fields.
   void Index(KeyedBatch* batch);
+  // Reads these samples into batch->batch first. RESOURCE_EXHAUSTED, before any are counted, if they have more features
+  // than that.
+  absl::Status Read(const Dataset& data, std::span<const uint64_t> indices, KeyedBatch* batch);
 
  private:
   struct Slot {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/telemetry/histogram.h"
 
@@ -183,15 +182,7 @@ absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
     *end = true;
     return absl::OkStatus();
   }
-  const std::vector<uint64_t>& indices = item.assignment.indices;
-  data_->Read(indices, &item.keyed.batch);
-  const size_t features = item.keyed.batch.keys.size();
-  if (features > limits::kRowsPerBatchMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", indices.size(), " samples has ", features,
-                                                     " features, the limit is ", limits::kRowsPerBatchMax,
-                                                     "; lower train.batch_size"));
-  }
-  indexer_.Index(&item.keyed);
+  LODESTONE_RETURN_IF_ERROR(indexer_.Read(*data_, item.assignment.indices, &item.keyed));
   item.versions.clear();
   std::vector<size_t> row_floats;
   for (size_t t = 0; t < row_tables_.size(); ++t) {

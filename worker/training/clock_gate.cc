@@ -157,13 +157,22 @@ void ClockGate::SetIdle(bool idle) {
   changed_.NotifyAll();
 }
 
+Clock ClockGate::Close() {
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  changed_.NotifyAll();
+  return begun_;
+}
+
 void ClockGate::Stop() {
-  {
-    MutexLock lock(&mu_);
-    stopped_ = true;
-    changed_.NotifyAll();
-  }
+  Close();
   if (thread_.joinable()) thread_.join();
+}
+
+void ClockGate::MoveUp(Clock to) {
+  MutexLock lock(&mu_);
+  MoveUpLocked(to);
+  ReportLocked();
 }
 
 void ClockGate::Run() {

@@ -71,8 +71,12 @@ class ClockGate {
   void SetIdle(bool idle);
   // Another bound from the next step on. Any thread may call it.
   void SetStaleness(uint32_t staleness);
-  // Ends Await, now and from now on, and the gate's thread: no call is under way any more.
+  // Ends Await, now and from now on, without a wait; returns begun(), above which no step has a clock of this gate.
+  Clock Close();
+  // Close, and ends the gate's thread: no call is under way any more.
   void Stop();
+  // Moves the clock up to that of steps which this worker has begun without this gate. Before the first Await.
+  void MoveUp(Clock to);
 
   // What is known of the others: values that are read from now on lack no update of theirs up to this clock.
   Clock lowest() const;

@@ -71,6 +71,8 @@ float* Compute::DeviceOutputs(size_t floats) {
 }
 
 void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
+  const BatchView batch = ViewOf(item);
+  if (batch.size == 0) return;  // FinishGradients returns why it is not there.
   Take(item, parameters);
   for (size_t t = dense_count_; t < tables_->size(); ++t) gradient_floats_[t] = item.rows[t - dense_count_].size();
   started_ = pool_.Take();
@@ -79,8 +81,7 @@ void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& 
   const bool on_host = backend_->on_host();
   float* const base = on_host ? outputs.data() : DeviceOutputs(outputs.floats());
   for (size_t t = 0; t < tables_->size(); ++t) gradients_[t] = outputs.GradientIn(base, t);
-  model_->Gradients(ViewOf(item), parameters_, dropout_seed, gradients_, outputs.PredictionsIn(base),
-                    outputs.LossIn(base));
+  model_->Gradients(batch, parameters_, dropout_seed, gradients_, outputs.PredictionsIn(base), outputs.LossIn(base));
   if (!on_host) backend_->CopyOut(outputs.floats() * sizeof(float), base, outputs.data());
 }
 
@@ -109,13 +110,15 @@ double Compute::ClipGradients(double norm_max) {
 
 absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const Parameters& parameters,
                                         float* predictions) {
+  const BatchView batch = ViewOf(item);
+  if (batch.size == 0) return backend_->Finish();  // Which says why it is not there.
   Take(item, parameters);
   const bool on_host = backend_->on_host();
   const size_t samples = item.keyed.batch.size;
   float* const base = on_host ? nullptr : DeviceOutputs(kPredictionsFloat + samples);
   double* const loss = on_host ? loss_.data() : reinterpret_cast<double*>(base);
   float* const to = on_host ? predictions : base + kPredictionsFloat;
-  model_->Predict(ViewOf(item), parameters_, to, loss);
+  model_->Predict(batch, parameters_, to, loss);
   if (!on_host) {
     backend_->CopyOut(samples * sizeof(float), to, predictions);
     backend_->CopyOut(sizeof(double), loss, loss_.data());

@@ -58,6 +58,7 @@ class Compute {
   void Take(const BatchPipeline::Item& item, const Parameters& parameters);
   // Room on the device for so many floats.
   float* DeviceOutputs(size_t floats);
+  // Without a sample if the backend has failed (DeviceBatch::view).
   BatchView ViewOf(const BatchPipeline::Item& item) const;
 
   // Constant after construction.

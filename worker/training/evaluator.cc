@@ -17,10 +17,35 @@ namespace lodestone::worker {
 namespace {
 
 // Samples per pull: large, because the parameters do not change in between.
-constexpr uint64_t kBatchSize = 2048;
+constexpr uint64_t kBatchSizeMax = 2048;
+// A batch that has so many keys, or numbers, gets no more samples: as in predictions (worker/data/sample_stream.cc).
+constexpr uint64_t kKeysEnough = 1 << 20;
+constexpr uint64_t kNumbersEnough = 1 << 24;
+constexpr uint64_t kWidthSamplesMax = 16;  // Read for the mean number of keys.
 constexpr uint64_t kReadAheadSpread = 4;
 
+uint64_t CeilingOf(uint64_t dividend, uint64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// The keys of a sample; where they may be any number, the mean of some samples, evenly spread.
+uint64_t KeysPerSample(const Schema& schema, const Dataset& data) {
+  if (!schema.sparse && schema.pooling.empty()) return schema.field_count;
+  const uint64_t samples = std::min(data.size(), kWidthSamplesMax);
+  uint64_t keys = 0;
+  Batch batch;
+  for (uint64_t i = 0; i < samples; ++i) {
+    data.Read(std::vector<uint64_t>{data.size() / samples * i}, &batch);
+    keys += batch.keys.size();
+  }
+  return samples == 0 ? 0 : CeilingOf(keys, samples);
+}
+
 }  // namespace
+
+uint64_t EvaluationBatchSize(const Schema& schema, const Dataset& data) {
+  const uint64_t keys = std::max<uint64_t>(1, KeysPerSample(schema, data));
+  const uint64_t numbers = std::max<uint64_t>(1, schema.numeric_count);
+  return std::min({kBatchSizeMax, CeilingOf(kKeysEnough, keys), CeilingOf(kNumbersEnough, numbers)});
+}
 
 void WarnOfMissingLabels(const EvaluationMetrics::Result& result) {
   for (const std::string& label : result.missing_labels) {
@@ -38,11 +63,12 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
   for (size_t t = context_.model->dense_table_count(); t < context_.tables->size(); ++t) {
     row_tables.push_back(&(*context_.tables)[t]);
   }
+  const uint64_t batch_size = EvaluationBatchSize(context_.data->schema, data);
   uint64_t at = 0;
   BatchPipeline pipeline(
       context_.client, &data, row_tables,
       [&](BatchPipeline::Assignment* batch) {
-        for (; at < samples && batch->indices.size() < kBatchSize; ++at) {
+        for (; at < samples && batch->indices.size() < batch_size; ++at) {
           batch->indices.push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
         if (batch->indices.empty()) return false;

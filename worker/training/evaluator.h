@@ -26,6 +26,10 @@ class Evaluator {
   const TrainingContext context_;
 };
 
+// How many samples of `data` are evaluated at a time: 2048, and fewer where they are so wide that a batch of them would
+// have more than about 2^20 keys or 2^24 numbers. Reads some of them, if they may have any number of keys.
+uint64_t EvaluationBatchSize(const Schema& schema, const Dataset& data);
+
 // Warns, naming it, of each label that no evaluated sample has.
 void WarnOfMissingLabels(const EvaluationMetrics::Result& result);
 

@@ -195,8 +195,10 @@ absl::StatusOr<std::optional<uint64_t>> PauseForOrder(const TrainingContext& con
 
 absl::Status EndPartitions(const TrainingContext& context, Summary* summary) {
   if (context.client->index() > 0) return absl::OkStatus();
+  const auto quits = [&context] { return context.Stops(StopRequest::kQuit); };
   const auto await = [&]() -> absl::Status {
-    LODESTONE_ASSIGN_OR_RETURN(summary->untrained, context.client->AwaitClock(std::numeric_limits<Clock>::max()));
+    LODESTONE_ASSIGN_OR_RETURN(summary->untrained,
+                               context.client->AwaitClock(std::numeric_limits<Clock>::max(), quits));
     return absl::OkStatus();
   };
   return EvaluateTheEnd(context, await, summary);

@@ -192,6 +192,8 @@ absl::Status LiveOrder::StartGate(uint32_t staleness) {
     if (stopped_) return absl::OkStatus();  // Stop has the former gate.
     if (former != nullptr) waited_seconds_ += former->Observed().waited_seconds();
     if (idle_) gate->SetIdle(true);
+    // Steps went on while the gate was started, and no clock may be given twice.
+    gate->MoveUp(std::max<Clock>(step_, former == nullptr ? 0 : former->Close()));
     gate_ = std::move(gate);
   }
   if (former != nullptr) former->Stop();

@@ -22,7 +22,6 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr size_t kValidationBatchSize = 2048;
 constexpr size_t kTopClasses = 5;  // Of top5_accuracy.
 
 std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t begin, size_t end) {
@@ -83,6 +82,7 @@ struct Validator::Frozen {
   Parameters parameters;
   Compute compute;
   std::vector<uint64_t> samples;  // Of data.test.
+  size_t batch_size = 0;          // So many of them at a time.
   // The keys of all of them, each once; by group.
   struct Keys {
     std::vector<Key> keys;
@@ -143,7 +143,7 @@ absl::Status Validator::Validate(uint64_t steps) {
   const uint64_t number = passed_;
   const double begin = Seconds();
   const bool is_first = frozen_ == nullptr;
-  if (is_first) Prepare();
+  if (is_first) LODESTONE_RETURN_IF_ERROR(Prepare());
   LODESTONE_ASSIGN_OR_RETURN(const ShardVersions versions, Read());
   LODESTONE_ASSIGN_OR_RETURN(const EvaluationMetrics::Result result, ComputeMetrics());
   if (is_first) WarnOfMissingLabels(result);  // The samples are the same each time.
@@ -204,16 +204,16 @@ void Validator::Keep(uint64_t number, const v1::ValidationState& state) {
       response.ok() ? "" : absl::StrCat(", which the coordinator was not told: ", response.status().message()));
 }
 
-void Validator::Prepare() {
+absl::Status Validator::Prepare() {
   frozen_ = std::make_unique<Frozen>(context_, TablesOf(context_, 0, context_.model->dense_table_count()));
   const Dataset& data = *context_.data->test;
   const uint64_t stride = EvenStride(data.size(), config_.samples_max());
   for (uint64_t i = 0; i < data.size(); i += stride) frozen_->samples.push_back(i);
+  frozen_->batch_size = EvaluationBatchSize(context_.data->schema, data);
   KeyedBatch keyed;
-  for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += kValidationBatchSize) {
-    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
-    data.Read({frozen_->samples.data() + at, count}, &keyed.batch);
-    frozen_->indexer.Index(&keyed);
+  for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += frozen_->batch_size) {
+    const size_t count = std::min(frozen_->batch_size, frozen_->samples.size() - at);
+    LODESTONE_RETURN_IF_ERROR(frozen_->indexer.Read(data, {frozen_->samples.data() + at, count}, &keyed));
     for (size_t g = 0; g < frozen_->groups.size(); ++g) {
       auto& [keys, indices] = frozen_->groups[g];
       for (const Key key : keyed.KeysOf(g)) {
@@ -230,6 +230,7 @@ void Validator::Prepare() {
     frozen_->item.device =
         std::make_unique<DeviceBatch>(backend, /*ordered=*/false, frozen_->groups.size(), row_tables_.size());
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ShardVersions> Validator::Read() {
@@ -242,33 +243,35 @@ absl::StatusOr<ShardVersions> Validator::Read() {
   return frozen_->parameters.PullAll(std::move(rows));
 }
 
-void Validator::FillItem(size_t begin, size_t count) {
+absl::Status Validator::FillItem(size_t begin, size_t count) {
   BatchPipeline::Item& item = frozen_->item;
-  context_.data->test->Read({frozen_->samples.data() + begin, count}, &item.keyed.batch);
-  frozen_->indexer.Index(&item.keyed);
+  LODESTONE_RETURN_IF_ERROR(
+      frozen_->indexer.Read(*context_.data->test, {frozen_->samples.data() + begin, count}, &item.keyed));
   std::vector<size_t> row_floats;
   for (size_t t = 0; t < row_tables_.size(); ++t) {
     const size_t dim = row_tables_[t]->dim;
     const std::vector<Key>& keys = item.keyed.KeysOf(frozen_->fields->OfTable(t));
     row_floats.push_back(keys.size() * dim);
     float* to = item.rows[t].Resize(row_floats[t]);
+    if (to == nullptr) continue;  // There are no keys, or the backend has failed and Predict says so.
     for (const Key key : keys) {
       to = std::copy_n(frozen_->rows[t].data() + size_t{frozen_->KeysOf(t).indices.at(key)} * dim, dim, to);
     }
   }
-  if (item.device == nullptr) return;
+  if (item.device == nullptr) return absl::OkStatus();
   item.device->Pack(item.keyed, row_floats);
   item.device->Upload(item.rows);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
   EvaluationMetrics metrics = context_.model->NewMetrics();
   std::vector<float> predictions;
-  for (size_t at = 0; at < frozen_->samples.size(); at += kValidationBatchSize) {
+  for (size_t at = 0; at < frozen_->samples.size(); at += frozen_->batch_size) {
     if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during a validation");
     LODESTONE_RETURN_IF_ERROR(context_.client->Health());
-    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
-    FillItem(at, count);
+    const size_t count = std::min(frozen_->batch_size, frozen_->samples.size() - at);
+    LODESTONE_RETURN_IF_ERROR(FillItem(at, count));
     const Batch& batch = frozen_->item.keyed.batch;
     predictions.resize(count);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,

@@ -48,12 +48,12 @@ class Validator {
 
   double Seconds() const { return 1e-3 * static_cast<double>(context_.time->NowMs() - start_ms_); }
   // Reads the samples' keys.
-  void Prepare();
+  absl::Status Prepare();
   // Reads all values, and gives the versions.
   absl::StatusOr<ShardVersions> Read();
   absl::StatusOr<EvaluationMetrics::Result> ComputeMetrics();
   // Makes frozen_->item of `count` samples from the `begin`-th on.
-  void FillItem(size_t begin, size_t count);
+  absl::Status FillItem(size_t begin, size_t count);
   void Report(const v1::Validation& validation, const EvaluationMetrics::Result& result);
   // Keeps the parameters of the validation, the best so far; `state` says what is kept of those before.
   void Keep(uint64_t number, const v1::ValidationState& state);

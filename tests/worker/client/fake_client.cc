@@ -468,7 +468,7 @@ void FakeClient::PushByAnother() {
   }
 }
 
-absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock) {
+absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock, const std::function<bool()>& stops) {
   std::function<void()> at;
   {
     MutexLock lock(&mu_);
@@ -476,6 +476,7 @@ absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock) {
     at = at_await_;
   }
   if (at) at();
+  if (stops && stops()) return absl::CancelledError("stopped while it waited for the other workers");
   MutexLock lock(&mu_);
   return untrained_;
 }

@@ -28,6 +28,7 @@ class FakeClient final : public Client {
   void BroadcastEvery(uint64_t pushes);
   void Broadcast();
   // AwaitClock finds these workers' samples untrained, and calls `at` first (may be null), which may call this object.
+  // It has waited if it is to stop by then.
   void OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at = nullptr);
   // What the coordinator answers to AskClock (null: that no other worker trains), and the clocks that it is told of.
   void OnAskClock(std::function<absl::StatusOr<v1::AwaitClockResponse>(const v1::AwaitClockRequest&)> answer,
@@ -104,7 +105,7 @@ class FakeClient final : public Client {
   void SetPushesInFlightMax(size_t pushes) override;
   uint64_t SettingsChanges() const override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
-  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock, const std::function<bool()>& stops) override;
   absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) override;
   void ReportClock(Clock clock) override;
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override;

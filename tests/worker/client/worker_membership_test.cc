@@ -92,6 +92,11 @@ class Coordinator {
     MutexLock lock(&mu_);
     return joins_;
   }
+  // Questions for a clock, which no other worker reaches.
+  std::vector<v1::AwaitClockRequest> clocks_asked() {
+    MutexLock lock(&mu_);
+    return clocks_asked_;
+  }
 
  private:
   static server::Membership::Options OptionsWith(uint32_t workers, const TimeSource* time) {
@@ -122,6 +127,10 @@ class Coordinator {
   void Handle(FakeCall* call) {
     MutexLock lock(&mu_);
     if (call->method() == "Join") return Join(call);
+    if (call->method() == "AwaitClock") {
+      clocks_asked_.push_back(Parse<v1::AwaitClockRequest>(*call));
+      return call->Reply(v1::AwaitClockResponse());
+    }
     if (call->method() == "Route") {
       if (route_.has_value()) return call->Reply(*route_);
       return Answer(call, members_->shards().Route());
@@ -148,6 +157,7 @@ class Coordinator {
   std::optional<v1::RouteResponse> route_ ABSL_GUARDED_BY(mu_);
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::AwaitClockRequest> clocks_asked_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<FakeServer> server_;
 };
 
@@ -287,6 +297,19 @@ TEST(WorkerMembership, IsLostToAClusterOfAnotherShape) {
   HurryHeartbeat(worker->get(), v1::PHASE_LOADING);
   const absl::Status lost = told.AwaitLost();
   EXPECT_NE(lost.message().find("4 shards on 2 servers now, and had 4 on 1"), std::string::npos) << lost;
+}
+
+// SIGTERM was once not heeded while a worker waited for others.
+TEST(WorkerMembership, AWaitForAClockEndsWhenItIsToStopAndNoQuestionIsHeldForLong) {
+  Coordinator coordinator(2, nullptr);
+  const auto worker = WorkerMembership::Join(coordinator.config(), {});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  int looks = 0;
+  const auto awaited = (*worker)->AwaitClock(10, [&looks] { return ++looks == 2; });
+  EXPECT_EQ(awaited.status().code(), absl::StatusCode::kCancelled) << awaited.status();
+  const std::vector<v1::AwaitClockRequest> asked = coordinator.clocks_asked();
+  ASSERT_EQ(asked.size(), 2u);
+  for (const v1::AwaitClockRequest& request : asked) EXPECT_LE(request.timeout_ms(), 500u);
 }
 
 }  // namespace

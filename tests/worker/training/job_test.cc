@@ -335,6 +335,14 @@ TEST_F(JobTest, AWorkerThatIsToQuitWhileAnotherEvaluatesIsStopped) {
   }
 }
 
+// It once waited until the others had trained, and was killed in that.
+TEST_F(JobTest, AWorkerThatIsToQuitWhileOthersTrainIsStopped) {
+  client_.OnAwaitClock({}, [this] { stop_ = StopRequest::kQuit; });
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kCancelled) << summary.status();
+  EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_WAITING);
+}
+
 TEST_F(JobTest, ToldToFinishItEvaluatesWhatItHasAndSaysWhatIsMissing) {
   stop_ = StopRequest::kFinish;
   const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));

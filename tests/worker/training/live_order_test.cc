@@ -1,11 +1,13 @@
 #include "worker/training/live_order.h"
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/time_source.h"
 #include "gtest/gtest.h"
 #include "tests/worker/client/fake_client.h"
@@ -47,6 +49,7 @@ class LiveOrderTest : public ::testing::Test {
     }
   }
 
+  absl::Notification starts_, goes_on_;  // Of a test's gate.
   SteadyTime time_;
   FakeClient client_;
   std::unique_ptr<LiveOrder> order_;
@@ -83,6 +86,32 @@ TEST_F(LiveOrderTest, StalenessIsBoundedAndTheBoundIsLiftedAndSetAgain) {
   AwaitWords("bounded, staleness 0");
   EXPECT_NE(order_->gate(), gate) << "clocks have drifted apart meanwhile";
   EXPECT_FALSE(order_->gate()->WillDo(1, 3));
+}
+
+// Two steps of a worker once had the same clock.
+TEST_F(LiveOrderTest, AClockIsGivenOnceThoughStepsBeginWhileABoundIsSetAgain) {
+  Begin(Bounded(4));
+  for (const char* const table : {"a", "b"}) client_.ChangeConsistency(table, {});
+  while (InWords() != "async") ASSERT_TRUE(order_->BeginStep(0).ok());
+  const std::shared_ptr<ClockGate> former = order_->gate();
+  client_.OnAskClock([this](const v1::AwaitClockRequest& request) {
+    if (!request.has_own_clock()) {  // A gate is being started.
+      starts_.Notify();
+      goes_on_.WaitForNotification();
+    }
+    v1::AwaitClockResponse response;
+    response.set_lowest(std::numeric_limits<Clock>::max());
+    return response;
+  });
+  client_.ChangeConsistency("b", Bounded(4));
+  EXPECT_TRUE(order_->BeginStep(0).ok());
+  starts_.WaitForNotification();
+  std::vector<Clock> clocks;
+  for (int step = 0; step < 3; ++step) clocks.push_back(order_->Await().value().value());
+  goes_on_.Notify();
+  while (order_->gate() == former) std::this_thread::yield();
+  clocks.push_back(order_->Await().value().value());
+  EXPECT_EQ(clocks, (std::vector<Clock>{1, 2, 3, 4}));
 }
 
 // Another worker stands still at clock 0.
