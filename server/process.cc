@@ -262,7 +262,10 @@ void ServerProcess::StartMember() {
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();
-  options.on_joined = [this](const v1::JoinResponse& response) { store_.NoteOrders(response.orders()); };
+  options.on_joined = [this](const v1::JoinResponse& response) {
+    store_.NoteGiven(response.incarnation());
+    store_.NoteOrders(response.orders());
+  };
   options.on_heartbeat = [this](const v1::HeartbeatResponse& response) { OnHeartbeat(response); };
   options.on_change = [this](const ShardMap& map) { OnMap(map); };
   if (replication_ != nullptr) options.copies = [this] { return replication_->Copies(); };
@@ -296,6 +299,7 @@ void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
 }
 
 void ServerProcess::OnMap(const ShardMap& map) {
+  for (uint32_t server = 0; server < map.servers(); ++server) store_.NoteGiven(map.IncarnationOf(server));
   if (replication_ != nullptr) replication_->SetMap(map);
   coordinator_.SetMap(map);
   lost_shards_.SetMap(map);

@@ -26,6 +26,7 @@ constexpr int64_t kRefusedPauseMs = 100;       // Between two of them.
 constexpr int64_t kConnectMs = 2000;           // For an answer of the machine.
 constexpr int64_t kTryAgainMs = 1000;          // After what means nothing.
 constexpr int64_t kShortMs = 1000;             // A connection that ends sooner is not made again at once.
+constexpr size_t kSeenMax = 1000;              // Addresses that are remembered, beyond as many as are watched.
 constexpr int64_t kLookUpPollMs = 20;          // Between two looks at whether a name was found.
 constexpr size_t kWatchReadBytes = 4096;       // At a time; what a process says is thrown away.
 constexpr size_t kWatchReadMaxBytes = 65'536;  // Of a connection: more than a greeting is not listened to.
@@ -314,6 +315,13 @@ void ProcessWatch::Run() {
     for (size_t i = 0; i < targets.size(); ++i) targets[i]->Step(polls[i + 1].revents, time.NowMs());
     for (const auto& target : targets) {
       if (target->seen()) seen.insert(target->process().address);
+    }
+    if (seen.size() > targets.size() + kSeenMax) {  // Those where nobody is watched any more are forgotten.
+      std::set<std::string> watched;
+      for (const auto& target : targets) {
+        if (seen.contains(target->process().address)) watched.insert(target->process().address);
+      }
+      seen = std::move(watched);
     }
     TellGone(&targets);
   }

@@ -16,7 +16,7 @@ namespace {
 
 // Of a validation: a result without versions and metrics; and its metrics, up to six for each of several labels, or
 // some of one, each named after the label's column.
-constexpr size_t kValidationBytesMax = 2048;
+constexpr size_t kValidationBytesMax = 512;
 constexpr int kValidationMetricsMax = 6 * static_cast<int>(limits::kLabelsMax) + 16;
 constexpr size_t kValidationMetricBytesMax = 320;
 

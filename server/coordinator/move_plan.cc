@@ -43,19 +43,19 @@ void MovePlan::SetLevelsFollowers(bool levels) {
 }
 
 void MovePlan::PlanDrains(const std::vector<uint32_t>& owners, const std::vector<uint32_t>& followers,
-                          const std::vector<bool>& may_take) {
+                          absl::FunctionRef<bool(uint32_t server, ShardId)> may_take) {
   std::vector<uint32_t> owned = OwnedInTheEnd(owners);
   for (ShardId shard = 0; shard < owners.size(); ++shard) {
     const uint32_t there = TargetOf(shard).value_or(owners[shard]);
     if (!draining_[there]) continue;
     std::optional<uint32_t> best;
     for (uint32_t server = 0; server < owned.size(); ++server) {
-      if (!may_take[server] || draining_[server]) continue;
+      if (draining_[server] || !may_take(server, shard)) continue;
       if (!best.has_value() || owned[server] < owned[*best]) best = server;
     }
     const uint32_t follower = followers.empty() ? 0 : followers[shard];
-    if (follower > 0 && may_take[follower - 1] && !draining_[follower - 1]) best = follower - 1;
-    if (!best.has_value()) return;
+    if (follower > 0 && !draining_[follower - 1] && may_take(follower - 1, shard)) best = follower - 1;
+    if (!best.has_value()) continue;
     if (*best == owners[shard]) {
       Forget(shard);
     } else {

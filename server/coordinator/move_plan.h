@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/types.h"
 #include "proto/coordinator_state.pb.h"
 
@@ -37,9 +38,9 @@ class MovePlan {
 
   // Plans a move of each shard that a draining server owns and that is not to move yet, or to a draining server: to a
   // follower (`followers` has indices plus one; empty: none has any), which needs no copy, or else to the server that
-  // will own the fewest, of those that `may_take` has. One that none may take stays.
+  // will own the fewest, of those that `may_take` it. One that none may take stays.
   void PlanDrains(const std::vector<uint32_t>& owners, const std::vector<uint32_t>& followers,
-                  const std::vector<bool>& may_take);
+                  absl::FunctionRef<bool(uint32_t server, ShardId)> may_take);
 
   // Plans moves until servers of `may_take` that do not drain will own the same number of shards, give or take one.
   void PlanLevel(const std::vector<uint32_t>& owners, const std::vector<bool>& may_take);

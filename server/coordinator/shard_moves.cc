@@ -30,6 +30,8 @@ ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members
 
 bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.copies().Follows(server, shard); }
 
+bool ShardMoves::IsInSync(uint32_t server, ShardId shard) const { return shards_.copies().IsInSync(server, shard); }
+
 bool ShardMoves::Learns(uint32_t server, ShardId shard) const { return shards_.learners()[shard] == server + 1; }
 
 bool ShardMoves::AnyToPart() const {
@@ -237,7 +239,7 @@ void ShardMoves::HandOverReady() {
     uint32_t& at_once = handed[{shards_.owners()[shard], *target}];
     if (shards_.handovers()[shard] > 0) {
       ++at_once;
-    } else if (shards_.copies().IsInSync(*target, shard) && Lives(*target)) {
+    } else if (IsInSync(*target, shard) && Lives(*target)) {
       if (at_once++ < kShardsAtOnce) ready.push_back(shard);
     } else {
       lagging.emplace(shards_.owners()[shard], *target);
@@ -250,11 +252,15 @@ void ShardMoves::HandOverReady() {
   if (!ready.empty()) shards_.AskToGiveUp(ready);
 }
 
+bool ShardMoves::MayOwn(uint32_t server, ShardId shard) const {
+  return Lives(server) && (!options_.replicated() || !Follows(server, shard) || IsInSync(server, shard));
+}
+
 std::vector<uint32_t> ShardMoves::NextOwners() const {
   std::vector<uint32_t> next(options_.shards);
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     for (const uint32_t server : shards_.copies().Of(shard)) {
-      if (next[shard] == 0 && Lives(server) && !plan_.IsDraining(server)) next[shard] = server + 1;
+      if (next[shard] == 0 && MayOwn(server, shard) && !plan_.IsDraining(server)) next[shard] = server + 1;
     }
   }
   return next;
@@ -262,8 +268,9 @@ std::vector<uint32_t> ShardMoves::NextOwners() const {
 
 void ShardMoves::Advance() {
   if (!shards_.mapped()) return;
+  const auto may_own = [this](uint32_t server, ShardId shard) { return MayOwn(server, shard); };
   if (!options_.replicated()) {
-    plan_.PlanDrains(shards_.owners(), {}, Living());
+    plan_.PlanDrains(shards_.owners(), {}, may_own);
     if (!plan_.any() && !shards_.HasFollowers()) return;
     DropEnded();
     HandOverReady();
@@ -272,7 +279,7 @@ void ShardMoves::Advance() {
   bool drains = false;
   for (uint32_t server = 0; server < options_.servers; ++server) drains |= IsDraining(server) && !IsNew(server);
   shards_.SetDraining(plan_.draining());
-  plan_.PlanDrains(shards_.owners(), NextOwners(), Living());
+  plan_.PlanDrains(shards_.owners(), NextOwners(), may_own);
   if (!plan_.any() && !drains && !plan_.levels_followers() && !shards_.HasLearners() && !shards_.HasHandovers() &&
       !AnyToPart()) {
     return;
@@ -380,7 +387,8 @@ void ShardMoves::BeginLearners() {
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> begun;  // Shards, by from and to.
   const auto begin = [&](ShardId shard, uint32_t to, std::optional<uint32_t> before) {
     const uint32_t owner = shards_.owners()[shard];
-    if (shards_.learners()[shard] > 0 || shards_.handovers()[shard] > 0 || !WhyNotLearnt(shard, to).empty()) return;
+    if (shards_.learners()[shard] > 0 || shards_.handovers()[shard] > 0 || !WhyNotLearnt(shard, to, before).empty())
+      return;
     const auto pair = begun.find({owner, to});
     if (pair == begun.end() ? busy[owner] || busy[to] : pair->second == kShardsAtOnce) return;
     shards_.SetLearner(shard, to, before);
@@ -398,14 +406,21 @@ void ShardMoves::BeginLearners() {
   if (!changes) plan_.SetLevelsFollowers(false);
 }
 
-std::string ShardMoves::WhyNotLearnt(ShardId shard, uint32_t server) const {
+std::string ShardMoves::WhyNotLearnt(ShardId shard, uint32_t server, std::optional<uint32_t> before) const {
   const uint32_t owner = shards_.owners()[shard];
   if (shards_.IsUnserved(shard)) return absl::StrCat("ps ", owner, ", which does not serve it");
   for (const uint32_t each : {owner, server}) {
     if (!Lives(each)) return absl::StrCat("ps ", each, ", which is away");
     if (!KnowsLearners(each)) return absl::StrCat("ps ", each, ", to be started again with this version");
   }
-  if (shards_.copies().AreInSync(shard)) return "";
+  const std::vector<uint32_t> followers = shards_.copies().Of(shard);
+  // One whose place is taken may lag, for ever where its disk is full; one that is to own the shard may not.
+  const auto may_lag = [&](uint32_t follower) {
+    return !Follows(server, shard) && follower == before.value_or(shards_.ReplacedByLearner(shard));
+  };
+  const bool lags = std::any_of(followers.begin(), followers.end(),
+                                [&](uint32_t follower) { return !IsInSync(follower, shard) && !may_lag(follower); });
+  if (!followers.empty() && !lags) return "";
   return options_.followers() > 1 ? "its followers to be in sync" : "its follower to be in sync";
 }
 
@@ -419,7 +434,7 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
     move->set_from(owner);
     move->set_to(*target);
     move->set_copying(options_.replicated() ? Learns(*target, shard) : Follows(*target, shard));
-    if (options_.replicated()) move->set_waiting_for(WhyNotLearnt(shard, *target));
+    if (options_.replicated()) move->set_waiting_for(WhyNotLearnt(shard, *target, std::nullopt));
     if (shards_.handovers()[shard] > 0) move->set_waiting_for(absl::StrCat("ps ", owner, " to give it up"));
     if (shards_.IsUnserved(shard)) move->set_waiting_for(absl::StrCat("ps ", owner, ", which does not serve it"));
     if (!Lives(*target)) move->set_waiting_for(absl::StrCat("ps ", *target, ", which is away"));
@@ -453,7 +468,7 @@ void ShardMoves::FillNewFollowers(v1::ClusterStatus* status) const {
   for (const NewFollower& change : NewFollowers()) {
     v1::ShardMove* const move = add(change.shard, change.before);
     move->set_to(change.server.value_or(move->from()));
-    move->set_waiting_for(change.server.has_value() ? WhyNotLearnt(change.shard, *change.server)
+    move->set_waiting_for(change.server.has_value() ? WhyNotLearnt(change.shard, *change.server, change.before)
                                                     : "another ps that can follow it");
   }
 }

@@ -82,6 +82,7 @@ class ShardMoves {
   // Returns how many plans were given up.
   uint32_t Cancel(const v1::MoveRequest& request);
   bool Follows(uint32_t server, ShardId shard) const;
+  bool IsInSync(uint32_t server, ShardId shard) const;
   bool Learns(uint32_t server, ShardId shard) const;
   // Whether the copies of any shard could be in more zones than they are.
   bool AnyToPart() const;
@@ -106,10 +107,13 @@ class ShardMoves {
   std::optional<NewFollower> InPlaceOf(uint32_t before, ShardId shard, const std::vector<uint32_t>& held) const;
   // Whether a learner is still to take the place of a follower of the shard, which does not move.
   bool Relieves(uint32_t learner, ShardId shard) const;
-  // By shard, as index plus one: a follower that may own it, if there is one.
+  // Whether a shard that must go may go there. Not to a follower that lags: it may never catch up.
+  bool MayOwn(uint32_t server, ShardId shard) const;
+  // By shard, as index plus one: a follower in sync that may own it, if there is one.
   std::vector<uint32_t> NextOwners() const;
-  // What has to be waited for before a server can learn a shard, in words; empty: nothing.
-  std::string WhyNotLearnt(ShardId shard, uint32_t server) const;
+  // What has to be waited for before a server can learn a shard, in words; empty: nothing. `before`: the follower whose
+  // place it takes; nullopt: the one of ShardAssignment::ReplacedByLearner.
+  std::string WhyNotLearnt(ShardId shard, uint32_t server, std::optional<uint32_t> before) const;
   bool KnowsLearners(uint32_t server) const;
   void FillNewFollowers(v1::ClusterStatus* status) const;
   uint32_t OwnedBy(uint32_t server) const;

@@ -18,6 +18,12 @@ bool IsBetter(const v1::Validation& result, const v1::ValidationState& state) {
   return result.lower_is_better() ? value < best : value > best;
 }
 
+size_t MetricsBytes(const v1::Validation& result) {
+  size_t bytes = 0;
+  for (const v1::ValidationMetric& metric : result.metrics()) bytes += metric.ByteSizeLong();
+  return bytes;
+}
+
 }  // namespace
 
 bool Validations::Claim(uint64_t number) {
@@ -37,8 +43,10 @@ bool Validations::Report(const v1::Validation& result, uint32_t patience) {
   added.clear_versions();
   const int more = state_.results_size() - static_cast<int>(limits::kValidationsMax);
   if (more > 0) state_.mutable_results()->DeleteSubrange(0, more);
-  if (IsBetter(result, state_)) {
-    *state_.mutable_best() = result;
+  const bool is_better = IsBetter(result, state_);
+  if (is_better) *state_.mutable_best() = result;
+  ShortenMetrics();
+  if (is_better) {
     state_.set_without_improvement(0);
     return true;
   }
@@ -52,6 +60,18 @@ bool Validations::Report(const v1::Validation& result, uint32_t patience) {
   state_.set_stopped(absl::StrCat(result.judged_by().name(), " has not improved in ", state_.without_improvement(),
                                   state_.without_improvement() == 1 ? " validation" : " validations", ": ", best));
   return false;
+}
+
+void Validations::ShortenMetrics() {
+  size_t bytes = MetricsBytes(state_.best());
+  for (int i = state_.results_size() - 1; i >= 0; --i) {
+    v1::Validation& result = *state_.mutable_results(i);
+    if (result.number() == state_.best().number()) continue;
+    bytes += MetricsBytes(result);
+    if (bytes <= kMetricsBytesMax) continue;
+    result.clear_metrics();
+    *result.add_metrics() = result.judged_by();
+  }
 }
 
 void Validations::NoteKept(const v1::KeptValidation& kept) {

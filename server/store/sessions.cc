@@ -7,6 +7,12 @@
 #include "common/base/limits.h"
 
 namespace lodestone::server {
+namespace {
+
+// As incarnations count time. REQUIRES: ms >= 0.
+Incarnation MicrosOf(int64_t ms) { return static_cast<Incarnation>(ms) * 1000; }
+
+}  // namespace
 
 absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
   MutexLock lock(&mu_);
@@ -26,18 +32,30 @@ absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
   }
   // A session lives for kSessionIdleMaxMs at least. Then its incarnation, and so forgotten_max_, is below those that
   // workers join with.
-  const std::chrono::milliseconds ahead_max(limits::kSessionIdleMaxMs);
-  if (worker > FirstIncarnation(wall_clock_() + ahead_max)) {
+  if (worker > GivenMax(now_ms) + MicrosOf(limits::kSessionIdleMaxMs)) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker incarnation ", worker, " is more than ", limits::kSessionIdleMaxMs / 3600'000,
-                     " h ahead of this ps's clock: no coordinator gave it, or the clocks of this machine and of the "
-                     "coordinator's are wrong"));
+                     " h ahead of this ps's clock, and of its coordinator's by what this ps knows: no coordinator gave "
+                     "it, or the clocks of this machine and of the coordinator's are wrong"));
   }
   if (sessions_.size() >= limits::kSessionsMax && !DropOneWithoutPushes()) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", sessions_.size(), " worker sessions, its limit"));
   }
   sessions_[worker].last_contact_ms = now_ms;
   return absl::OkStatus();
+}
+
+Incarnation Sessions::GivenMax(int64_t now_ms) const {
+  const Incarnation by_wall_clock = FirstIncarnation(wall_clock_());
+  return given_ == 0 ? by_wall_clock
+                     : std::max(by_wall_clock, given_ + MicrosOf(std::max<int64_t>(0, now_ms - given_ms_)));
+}
+
+void Sessions::NoteGiven(Incarnation incarnation, int64_t now_ms) {
+  MutexLock lock(&mu_);
+  if (incarnation <= GivenMax(now_ms)) return;
+  given_ = incarnation;
+  given_ms_ = now_ms;
 }
 
 absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms) {

@@ -32,9 +32,12 @@ class Sessions {
   // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it has ended or was forgotten before. If there are
   // too many, it takes the place of the one of which nothing was heard for longest among those that have not pushed:
   // any caller can open those, and they may be opened again. RESOURCE_EXHAUSTED if all have. INVALID_ARGUMENT if the
-  // incarnation is of a time so far ahead of the wall clock that, once the session was forgotten, it would keep later
-  // workers out.
+  // incarnation is of a time so far ahead of the wall clock, and of what NoteGiven was told, that, once the session was
+  // forgotten, it would keep later workers out.
   absl::Status Open(Incarnation worker, int64_t now_ms);
+  // Notes an incarnation that the coordinator gave, to this ps or another process: a coordinator whose clock is ahead,
+  // or once was, gives later ones to the workers that come.
+  void NoteGiven(Incarnation incarnation, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
   // Notes the outcome of a message of the push with `sequence`, which is about to be counted, or not. Whether the
@@ -93,6 +96,8 @@ class Sessions {
 
   static constexpr size_t kEndedMax = 16384;
 
+  // The greatest incarnation that a coordinator may have given by now.
+  Incarnation GivenMax(int64_t now_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: all have pushed.
   bool DropOneWithoutPushes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget(Incarnation worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -105,6 +110,9 @@ class Sessions {
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);
   uint64_t dues_ ABSL_GUARDED_BY(mu_) = 0;  // Broadcasts that were due.
+  // The greatest that the coordinator gave ahead of the wall clock, and when that was noted; 0: none was.
+  Incarnation given_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t given_ms_ ABSL_GUARDED_BY(mu_) = 0;
   // The newest forgotten. Incarnations grow over time, so a worker that is not above it, and has no session, may have
   // been forgotten too.
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;

@@ -199,6 +199,7 @@ void Store::KeepSessions(std::span<const Incarnation> ranges) {
 }
 
 void Store::EndSessions(std::span<const Incarnation> workers) {
+  for (const Incarnation worker : workers) NoteGiven(worker);
   SubmitToThread(
       [this, ended = std::vector<Incarnation>(workers.begin(), workers.end())] { sweeper_.EndSessions(ended); });
 }

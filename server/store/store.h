@@ -83,6 +83,8 @@ class Store {
   // makes tables, one request after the other. UNAVAILABLE for what waits there when the store is destroyed.
   using EnsureDone = std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)>;
   void EnsureTables(v1::EnsureTablesRequest request, EnsureDone done);
+  // The coordinator has given an incarnation, to this ps or another process.
+  void NoteGiven(Incarnation incarnation) { sessions_.NoteGiven(incarnation, time_->NowMs()); }
   // The coordinator counts so many changes of the order of steps (JoinResponse.orders).
   void NoteOrders(uint64_t orders) { order_fence_.Note(orders); }
   // Admin.SetTable. Does not block; `done` runs on a thread of the store's, or within the call.

@@ -146,7 +146,7 @@ class ReplicatedMovingMembers : public MovingMembers {
 
   void SyncFollowers() {
     for (ShardId shard = 0; shard < kMoveShards; ++shard) {
-      if (Followers()[shard] == 0) continue;
+      if (Followers()[shard] == 0 || Followers()[shard] == full_ + 1) continue;
       EXPECT_TRUE(ReportInSync(shard)) << shard;
     }
   }
@@ -160,7 +160,7 @@ class ReplicatedMovingMembers : public MovingMembers {
     for (uint64_t epoch = 0; epoch != members_->shards().epoch();) {
       epoch = members_->shards().epoch();
       for (ShardId shard = 0; shard < kMoveShards; ++shard) {
-        if (Learners()[shard] == 0) continue;
+        if (Learners()[shard] == 0 || Learners()[shard] == full_ + 1) continue;
         EXPECT_TRUE(LearnerHasAll(shard));
       }
       for (ShardId shard = 0; shard < kMoveShards; ++shard) {
@@ -174,6 +174,16 @@ class ReplicatedMovingMembers : public MovingMembers {
     return static_cast<uint32_t>(std::count(Owners().begin(), Owners().end(), server) +
                                  std::count(Followers().begin(), Followers().end(), server + 1));
   }
+  // The disk of a server is full: what it follows lags from now on.
+  void FillDisk(uint32_t server) {
+    full_ = server;
+    for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+      if (Followers()[shard] != server + 1) continue;
+      EXPECT_TRUE(Report(shard, lives_[server], /*in_sync=*/false));
+    }
+  }
+
+  uint32_t full_ = kMoveServers;  // That server; none at first.
 };
 
 }  // namespace lodestone::server

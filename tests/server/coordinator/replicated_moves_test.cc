@@ -252,6 +252,36 @@ TEST_F(ReplicatedMovesTest, ADrainedServerIsNobodysNewFollowerWhileAnotherCanBe)
   EXPECT_EQ(HeldBy(1), 0);
 }
 
+// It never got rid of what it followed, which had to be in sync before another ps could follow that instead.
+TEST_F(ReplicatedMovesTest, AServerWhoseDiskIsFullIsDrainedThoughItGetsInSyncWithNothing) {
+  FillDisk(1);
+  ASSERT_TRUE(Drain(1).ok());
+  FinishAll();
+  EXPECT_EQ(HeldBy(1), 0);
+  EXPECT_TRUE(members_->shards().IsComplete());
+  EXPECT_THAT(members_->Status().moves(), IsEmpty());
+}
+
+// Its shards were to go to the follower that lagged, which held up those that could have gone elsewhere too.
+TEST_F(ReplicatedMovesTest, ADrainedServersShardsDoNotWaitForAFollowerThatLags) {
+  ASSERT_EQ(Followers()[0], 2);
+  FillDisk(1);
+  ASSERT_TRUE(Drain(0).ok());
+  FinishAll();
+  EXPECT_EQ(Owners()[0], 2);
+  EXPECT_EQ(Owners()[3], 2);
+  EXPECT_TRUE(InSync(0)) << "the former owner follows it";
+}
+
+TEST_F(ReplicatedMovesTest, AMoveToAFollowerThatLagsSaysThatItWaitsForIt) {
+  const uint32_t follower = Followers()[0] - 1;
+  FillDisk(follower);
+  ASSERT_TRUE(Move({0}, follower).ok());
+  ASSERT_EQ(members_->Status().moves_size(), 1);
+  EXPECT_EQ(members_->Status().moves(0).waiting_for(), "its follower to be in sync");
+  EXPECT_EQ(Handover(0), 0);
+}
+
 TEST_F(ReplicatedMovesTest, AnotherCoordinatorGoesOnWithIt) {
   ASSERT_TRUE(Move({0}, Third(0)).ok());
   const uint32_t learner = Learners()[0];

@@ -95,6 +95,32 @@ TEST(Validations, TheNewestAreKept) {
   EXPECT_EQ(validations.state().best().number(), 1u);
 }
 
+TEST(Validations, WhereMetricsTakeMuchOnlyTheBestAndTheNewestKeepThemAll) {
+  constexpr int kMetrics = 100;
+  constexpr uint64_t kResults = 20;
+  Validations validations;
+  for (uint64_t number = 1; number <= kResults; ++number) {
+    v1::Validation result = Result(number, number == 2 ? 0.9 : 0.5);
+    for (int k = 0; k < kMetrics; ++k) {
+      result.add_metrics()->set_name(std::string(Validations::kMetricsBytesMax / (5 * kMetrics), 'x'));
+    }
+    EXPECT_EQ(validations.Report(result, 0), number <= 2);
+  }
+  Validations restored;
+  restored.Restore(validations.state());
+  for (const v1::ValidationState& state : {validations.state(), restored.state()}) {
+    ASSERT_EQ(state.results_size(), static_cast<int>(kResults));
+    EXPECT_EQ(state.best().metrics_size(), kMetrics);
+    for (const v1::Validation& result : state.results()) {
+      const bool all = result.number() == 2 || result.number() > kResults - 3;
+      ASSERT_EQ(result.metrics_size(), all ? kMetrics : 1) << result.number();
+      if (all) continue;
+      EXPECT_EQ(result.metrics(0).name(), "auc");
+      EXPECT_EQ(result.metrics(0).value(), 0.5);
+    }
+  }
+}
+
 TEST(Validations, TheCheckpointBeforeTheKeptOneIsKnownToo) {
   Validations validations;
   v1::KeptValidation kept;
@@ -280,6 +306,31 @@ TEST_F(ValidationRunTest, MetricsOfManyLabelsWithLongNamesAreTaken) {
   request.mutable_result()->clear_metrics();
   request.mutable_result()->add_metrics()->set_name(std::string(5000, 'x'));
   EXPECT_EQ(members_->Validate(request).status().code(), absl::StatusCode::kInvalidArgument) << "too long";
+}
+
+// A state of tens of megabytes could not be saved in etcd, and then nothing could.
+TEST_F(ValidationRunTest, ResultsOfAnyKindLeaveTheStateShortEnoughForEtcd) {
+  const Incarnation worker = Join(0);
+  const std::string name(300, 'x');
+  for (uint64_t number = 1; number <= limits::kValidationsMax; ++number) {
+    ASSERT_TRUE(Claim(worker, number).ok());
+    v1::ValidateRequest request;
+    request.set_incarnation(worker);
+    v1::Validation& result = *request.mutable_result();
+    result = Result(number, 1.0 / static_cast<double>(number));
+    result.mutable_judged_by()->set_name(name);
+    for (size_t k = 0; k < 6 * limits::kLabelsMax + 16; ++k) {
+      v1::ValidationMetric& metric = *result.add_metrics();
+      metric.set_name(name);
+      metric.set_value(0.5);
+    }
+    const auto response = members_->Validate(request);
+    ASSERT_TRUE(response.ok()) << response.status();
+  }
+  // What each is judged by, twice, and the best, twice too.
+  EXPECT_LT(members_->SaveState().ByteSizeLong(), Validations::kMetricsBytesMax + 450'000);
+  EXPECT_LT(members_->SaveState().ByteSizeLong(), limits::kEtcdStateBytesMax / 2);
+  EXPECT_EQ(members_->Status().validations().results_size(), static_cast<int>(limits::kValidationsMax));
 }
 
 TEST_F(ValidationRunTest, WhatMakesNoSenseIsRefused) {

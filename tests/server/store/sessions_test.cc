@@ -68,6 +68,30 @@ TEST_F(SessionsTest, NoSessionThatIsLetInKeepsLaterWorkersOutOnceItIsForgotten) 
   EXPECT_TRUE(Open(Joined()).ok());
 }
 
+// A coordinator that was started once with its clock days ahead gives later incarnations ever after: all workers were
+// refused.
+TEST_F(SessionsTest, WorkersOfACoordinatorWhoseClockWasAheadAreLetInByAPsThatItToldAnIncarnation) {
+  const Incarnation own = FirstIncarnation(wall_ + std::chrono::hours(72));
+  EXPECT_TRUE(absl::IsInvalidArgument(Open(own + 1)));
+  sessions_.NoteGiven(own, now_ms_);
+  sessions_.NoteGiven(Joined() - 1, now_ms_);  // Another, of long ago.
+  EXPECT_TRUE(Open(own + 1).ok());
+  Advance(kIdleMaxMs + 1);
+  ASSERT_THAT(sessions_.ForgetIdle(now_ms_), ElementsAre(own + 1));
+  EXPECT_TRUE(Open(own + 2).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Open(std::numeric_limits<Incarnation>::max())));
+}
+
+TEST_F(SessionsTest, WorkersOfACoordinatorWhoseClockStaysAheadAreLetInHoweverLongThePsHasRun) {
+  constexpr std::chrono::hours kAhead(72);
+  sessions_.NoteGiven(FirstIncarnation(wall_ + kAhead), now_ms_);
+  Advance(10 * kIdleMaxMs);
+  EXPECT_TRUE(Open(FirstIncarnation(wall_ + kAhead)).ok());
+  const Incarnation last = FirstIncarnation(wall_ + kAhead + milliseconds(kIdleMaxMs));
+  EXPECT_TRUE(Open(last).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Open(last + 1)));
+}
+
 TEST_F(SessionsTest, AClockThatIsSetBackDoesNotEndASession) {
   const Incarnation worker = Joined();
   ASSERT_TRUE(Open(worker).ok());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <latch>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/incarnation.h"
 #include "common/base/limits.h"
 #include "common/base/mutex.h"
 #include "gmock/gmock.h"
@@ -803,6 +805,19 @@ TEST_F(StoreTest, TheSessionOfARangeThatIsOpenStaysHoweverLongNobodyTrainsIt) {
   const auto again = Push(push);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->shards(0).duplicate());
+}
+
+TEST_F(StoreTest, WhatTheCoordinatorGaveSaysHowFarAheadAWorkerMayBe) {
+  Make();
+  const auto ahead = [](int hours) {
+    return FirstIncarnation(std::chrono::system_clock::now() + std::chrono::hours(hours));
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(Ensure({}, ahead(50)).status()));
+  store_->NoteGiven(ahead(48));  // To a ps, as Join and the map say.
+  EXPECT_TRUE(Ensure({}, ahead(50)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Ensure({}, ahead(98)).status()));
+  store_->EndSessions({{ahead(96)}});  // To a worker that was refused.
+  EXPECT_TRUE(Ensure({}, ahead(98)).ok());
 }
 
 TEST_F(StoreTest, TheSessionOfAWorkerThatHasEndedIsOverAndItsMarksGo) {
