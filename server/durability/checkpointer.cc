@@ -162,6 +162,8 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::WriteShards(Kind kind, cons
   v1::CheckpointResponse response;
   response.set_path(result->path);
   response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
+  for (const auto& entry : result->manifest.contents()) response.add_shard_ids(entry.shard());
+  response.set_shards_of_cluster(config_.cluster().shards());
   response.set_bytes(result->bytes);
   response.set_seconds(result->seconds);
   if (kind != Kind::kArrived) checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));

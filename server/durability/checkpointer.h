@@ -60,7 +60,8 @@ class Checkpointer {
   // Log segments stay while `updates` is held. It must outlive the thread that calls Write.
   void KeepHeldSegmentsOf(UpdateLog* updates) { updates_ = updates; }
 
-  // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
+  // Writes a checkpoint (named "": as the next periodic one), and tells which shards are in it: one that leaves this ps
+  // meanwhile is not. UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
   // Writes the shards that came from another ps since the last checkpoint, if there are any, and no others. Errors as
