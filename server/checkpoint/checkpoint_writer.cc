@@ -212,10 +212,10 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
     }
     return Annotate(status, absl::StrCat("checkpoint `", chosen, "`"));
   }
-  Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0};
+  Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0, {}};
   if (periodic) {
     if (!source.arrived) NotePeriodic(attempt.manifest(), base == nullptr ? 0 : base->since_full + 1);
-    if (const absl::Status removed = RemoveOld(/*damaged_too=*/!source.arrived); !removed.ok()) {
+    if (const absl::Status removed = RemoveOld(/*damaged_too=*/!source.arrived, &result.stay); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove old ones error={}", removed.ToString());
     }
   }
@@ -303,7 +303,7 @@ absl::Status CheckpointWriter::RemovePart(const std::string& name, bool note) co
   return SyncFolder(options_.dir);
 }
 
-absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
+absl::Status CheckpointWriter::RemoveOld(bool damaged_too, std::vector<std::string>* stay) const {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(options_.dir));
   std::vector<std::pair<uint64_t, const FoundManifest*>> own;  // By number.
   for (const FoundManifest& each : found) {
@@ -355,7 +355,9 @@ absl::Status CheckpointWriter::RemoveOld(bool damaged_too) const {
     const FoundManifest& each = *last->second;
     if (!old.contains(&each)) continue;
     // A shard that this ps no longer owns may be nowhere else yet.
-    if (needed.contains(each.name) || (each.manifest.ok() && !is_superseded(*each.manifest))) {
+    const bool is_needed = needed.contains(each.name);
+    if (is_needed || (each.manifest.ok() && !is_superseded(*each.manifest))) {
+      if (!is_needed) stay->push_back(each.name);
       if (each.manifest.ok()) needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
       continue;
     }

@@ -67,6 +67,9 @@ class CheckpointWriter {
     v1::ServerManifest manifest;
     uint64_t bytes = 0;  // Written for it.
     double seconds = 0;
+    // Periodic ones that are beyond `keep`, the newest first, and stay as some of their shards are in no newer one in
+    // the folder: they have left this ps, and may be nowhere else.
+    std::vector<std::string> stay;
   };
   // Writes a checkpoint called `name`, or a periodic one if that is empty; OK: the disk has it. INVALID_ARGUMENT for a
   // name that none can have, ALREADY_EXISTS, UNAVAILABLE while another one is written, CANCELLED by Stop,
@@ -111,8 +114,9 @@ class CheckpointWriter {
   // back to it (gone_back.h), which counts as long as other parts are there.
   absl::Status RemovePart(const std::string& name, bool note) const;
   // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones;
-  // `damaged_too`: one that was written of all takes the place of those that are damaged.
-  absl::Status RemoveOld(bool damaged_too) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  // `damaged_too`: one that was written of all takes the place of those that are damaged. `stay` as Result.
+  absl::Status RemoveOld(bool damaged_too, std::vector<std::string>* stay) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
 
   // Constant after construction.
   const Options options_;

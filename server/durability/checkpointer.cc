@@ -159,9 +159,12 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::WriteShards(Kind kind, cons
   }
   NoteWritten(result->manifest, kind);
   if (kind == Kind::kPeriodic) failing_ = false;
+  if (kind == Kind::kPeriodic) LogStay(result->stay);
   v1::CheckpointResponse response;
   response.set_path(result->path);
   response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
+  for (const auto& entry : result->manifest.contents()) response.add_shard_ids(entry.shard());
+  response.set_shards_of_cluster(config_.cluster().shards());
   response.set_bytes(result->bytes);
   response.set_seconds(result->seconds);
   if (kind != Kind::kArrived) checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
@@ -219,6 +222,16 @@ void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, Kind kind) {
   if (kind != Kind::kPeriodic) return;  // Nothing to build on.
   base_states_.push_back(collected_states_);
   if (base_states_.size() > config_.checkpoint().keep()) base_states_.pop_front();
+}
+
+void Checkpointer::LogStay(const std::vector<std::string>& stay) {
+  if (stay == stay_) return;
+  stay_ = stay;
+  if (stay.empty()) return;
+  LODESTONE_LOG(WARN, "storage",
+                "older checkpoints stay, as shards in them have left this ps and are in no newer one here: once a "
+                "checkpoint of psctl is complete, they may be deleted folder={} names={}",
+                dir_->checkpoint_dir(), absl::StrJoin(stay, ","));
 }
 
 void Checkpointer::NoteFailure(Kind kind, const std::string& name, const absl::Status& status) {

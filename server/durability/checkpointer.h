@@ -60,7 +60,8 @@ class Checkpointer {
   // Log segments stay while `updates` is held. It must outlive the thread that calls Write.
   void KeepHeldSegmentsOf(UpdateLog* updates) { updates_ = updates; }
 
-  // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
+  // Writes a checkpoint (named "": as the next periodic one), and tells which shards are in it: one that leaves this ps
+  // meanwhile is not. UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
   // Writes the shards that came from another ps since the last checkpoint, if there are any, and no others. Errors as
@@ -93,6 +94,8 @@ class Checkpointer {
   void Describe(v1::ServerManifest* manifest) const;
   // Notes that the shards of `manifest` are in a checkpoint.
   void NoteWritten(const v1::ServerManifest& manifest, Kind kind);
+  // Logs which old ones stay (CheckpointWriter::Result), if they are others than before.
+  void LogStay(const std::vector<std::string>& stay);
   void NoteFailure(Kind kind, const std::string& name, const absl::Status& status);
   // What went wrong last, while nothing of that kind has gone well since.
   std::string& ErrorOf(Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -128,8 +131,9 @@ class Checkpointer {
   std::vector<MarkedVersion> collected_;      // By shard: the update that made what is in it.
   // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
   std::deque<std::vector<uint64_t>> base_states_;
-  bool failing_ = false;    // The last periodic one failed.
-  bool replacing_ = false;  // One in the place of damaged ones is wanted.
+  std::vector<std::string> stay_;  // As logged last.
+  bool failing_ = false;           // The last periodic one failed.
+  bool replacing_ = false;         // One in the place of damaged ones is wanted.
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,9 +1,11 @@
 // The writing of a checkpoint by all servers of a cluster, as a worker asks for it.
 //
-// Thread safety: a pure function.
+// Thread safety: any number of calls at a time, of different names.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,10 +14,13 @@
 
 namespace lodestone::worker {
 
-// Has every ps of `map` that owns a shard write its part of checkpoint `name`, at the same time, after it has removed
-// its part of `removes` (empty: none). Blocks until all have, or one cannot: the error, which names the ps, is the
-// first one's. A ps that writes another checkpoint is asked again for a while.
-absl::Status WriteCheckpoints(const ShardMap& map, uint32_t message_max_bytes, const CredentialsRef& credentials,
-                              const std::string& name, const std::string& removes);
+// Has every ps that owns a shard by `newest_map` write its part of checkpoint `name`, at the same time, after it has
+// removed its part of `removes` (empty: none), which must not be the newest that is complete. Blocks until all have, or
+// one cannot: the error, which names the ps, is the first one's. A ps that writes another checkpoint is asked again for
+// a while. All write their parts anew, by a newer map, if together they lack shards, which moved meanwhile; ABORTED,
+// naming the shards, if they still do after that.
+absl::Status WriteCheckpoints(const std::function<std::shared_ptr<const ShardMap>()>& newest_map,
+                              uint32_t message_max_bytes, const CredentialsRef& credentials, const std::string& name,
+                              const std::string& removes);
 
 }  // namespace lodestone::worker

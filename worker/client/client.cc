@@ -126,7 +126,11 @@ class ClientImpl final : public Client {
   bool PauseAnnounced() const override { return membership_->PauseAnnounced(); }
   absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override {
     LODESTONE_RETURN_IF_ERROR(Health());
-    return WriteCheckpoints(*shard_map(), config_.server().message_max_bytes(), credentials_, name, removes);
+    const auto newest_map = [this] {
+      AskRoute();  // In case shards move meanwhile.
+      return shard_map();
+    };
+    return WriteCheckpoints(newest_map, config_.server().message_max_bytes(), credentials_, name, removes);
   }
   absl::Status Health() const override;
 

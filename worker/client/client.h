@@ -101,7 +101,8 @@ class Client : public ClusterReader {
   // Whether it has said that workers are to pause soon (LeaseRangesResponse.pause_announced). Cheap.
   virtual bool PauseAnnounced() const = 0;
   // Has every ps write a checkpoint of this name, after it has removed its part of checkpoint `removes` (may be empty);
-  // returns when all have. Needs the role admin, where there are roles.
+  // returns when all have. ABORTED if shards that moved meanwhile are in no part of it. Needs the role admin, where
+  // there are roles.
   virtual absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) = 0;
 };
 

@@ -255,13 +255,40 @@ TEST_F(CheckpointWriterTest, KeepsAnOldOneWhoseShardsNobodyElseHasYet) {
   CheckpointWriter::Source fewer = ps_.source();
   fewer.shards = {0, 2};
   ps_.Run(4, 4);
-  ASSERT_TRUE(writer->Write("", fewer).ok());
+  const auto second = writer->Write("", fewer);
+  ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002"));
+  EXPECT_THAT(second->stay, ElementsAre("auto-ps0-000001"));
   FakePs other(1, 2, kShards, specs_);
   other.Run(1, 4);
   ASSERT_TRUE(other.OpenWriter(dir_)->Write("", other.source()).ok());
-  ASSERT_TRUE(writer->Write("", fewer).ok());
+  const auto third = writer->Write("", fewer);
+  ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_THAT(Names(), ElementsAre("auto-ps0-000003", "auto-ps1-000001"));
+  EXPECT_THAT(third->stay, IsEmpty());
+}
+
+TEST_F(CheckpointWriterTest, OneThatStaysMayBeDeletedByHandAndWhatItBuiltOnIsToldNext) {
+  const auto writer = OpenSingle();
+  ps_.Run(1, 3);
+  Write(writer.get());
+  ps_.Run(4, 4);
+  Write(writer.get());  // It builds on the first.
+  CheckpointWriter::Source fewer = ps_.source();
+  fewer.shards = {0, 2};
+  const auto fewer_whole = [&] {
+    const auto full = OpenSingle();  // The first one of a process builds on nothing.
+    auto result = full->Write("", fewer);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->stay : std::vector<std::string>();
+  };
+  EXPECT_THAT(fewer_whole(), ElementsAre("auto-ps0-000002"));
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000001", "auto-ps0-000002", "auto-ps0-000003"));
+  std::filesystem::remove_all(dir_ + "/auto-ps0-000002");
+  EXPECT_THAT(fewer_whole(), ElementsAre("auto-ps0-000001"));
+  std::filesystem::remove_all(dir_ + "/auto-ps0-000001");
+  EXPECT_THAT(fewer_whole(), IsEmpty());
+  EXPECT_THAT(Names(), ElementsAre("auto-ps0-000005"));
 }
 
 TEST_F(CheckpointWriterTest, WhatHasArrivedIsWrittenWholeAndNothingBuildsOnIt) {

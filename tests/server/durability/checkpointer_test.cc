@@ -272,6 +272,32 @@ TEST(LogBytesBetweenCheckpoints, AreTwiceTheTablesWithinBounds) {
   EXPECT_EQ(LogBytesBetweenCheckpoints(0, 0), 4 * kGiB) << "of a volume that does not tell its size";
 }
 
+// Regression: a shard that left while a checkpoint was written was left out, and nothing told of it.
+TEST_F(CheckpointerTest, TellsWhichShardsAreInItAndLeavesOutOneThatMovesMeanwhile) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 2);
+  const v1::Config config = MakeConfig("b");
+  const auto dir = DataDir::Open(config);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  Checkpointer checkpointer(config, dir->get(), &time_, nullptr);  // Of no thread.
+  bool moves = false;
+  checkpointer.KeepMarks([&](ShardId shard, Version) {
+    if (moves && shard == 0) ps.store->shards().SetRole(1, ShardRole::kFollowing);
+    return uint64_t{0};
+  });
+  ASSERT_EQ(checkpointer.Open(ps.store.get()), absl::OkStatus());
+  const auto all = checkpointer.Write("all");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(all->shard_ids(), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(all->shards_of_cluster(), kShards);
+  moves = true;
+  const auto some = checkpointer.Write("some");
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(some->shard_ids(), testing::ElementsAre(0, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(some->shards_of_cluster(), kShards);
+}
+
 // Regression: a checkpoint described the tables that were published, so that one whose making took longer than two
 // checkpoints was in none of them, and the log that had it was dropped.
 TEST_F(CheckpointerTest, ATableWhoseMakingTakesLongerThanTwoCheckpointsIsThereAfterAKill) {

@@ -159,9 +159,10 @@ absl::StatusOr<ClusterAddress> FindCluster(const std::string& address, int timeo
 }
 
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
-                                                         int timeout_ms) {
+                                                         int timeout_ms, bool again) {
   v1::CheckpointRequest request;
   request.set_name(name);
+  if (again) request.set_removes(name);
   return Call(address, &v1::Admin::Stub::Checkpoint, request, timeout_ms, "written it");
 }
 

@@ -69,9 +69,10 @@ absl::StatusOr<ClusterAddress> FindCluster(const std::string& address, int timeo
 // What has happened, as that ps knows it: after the event of that id.
 absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint64_t after_id, int timeout_ms);
 
-// Has the ps at `address` write a checkpoint, and waits until it is complete.
+// Has the ps at `address` write a checkpoint, and waits until it is complete. `again`: in the place of its part of that
+// name, if it has one.
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
-                                                         int timeout_ms);
+                                                         int timeout_ms, bool again = false);
 
 // Has the ps at `address` bring a table back, and waits until it has.
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,

@@ -23,12 +23,15 @@ struct CheckpointPart {
 std::string ManualCheckpointName(absl::Time now);
 
 // Asks all servers of the cluster of the ps at `address`, which must be ps 0, at the same time. By server. An error if
-// the servers cannot be known; those of single servers are in their parts.
+// the servers cannot be known; those of single servers are in their parts. Servers that wrote a part of `before`, of
+// the same name, write it anew.
 absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
-                                                              int timeout_ms);
+                                                              int timeout_ms,
+                                                              const std::vector<CheckpointPart>& before = {});
 
-// What the checkpoint lacks; OK: all servers wrote their part. ALREADY_EXISTS: some had one of that name, so that the
-// parts that were written now are of another moment, and the checkpoint is not to be loaded.
+// What the checkpoint lacks; OK: all servers wrote their part, and together they have all shards, as far as they tell.
+// ALREADY_EXISTS: some had one of that name, so that the parts that were written now are of another moment, and the
+// checkpoint is not to be loaded. ABORTED: shards moved meanwhile, and are in no part.
 absl::Status JudgeCheckpoint(const std::string& name, const std::vector<CheckpointPart>& parts);
 
 struct CheckpointOptions {
@@ -38,7 +41,8 @@ struct CheckpointOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code (exit_code.h): 1 if a ps failed.
+// Runs it, with the result on standard output; a checkpoint that lacks shards which moved is written anew twice.
+// Returns the exit code (exit_code.h): 1 if a ps failed, or the checkpoint is not complete.
 int RunCheckpoint(CheckpointOptions options);
 
 extern const Verb kCheckpointVerb;

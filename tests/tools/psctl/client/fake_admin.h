@@ -57,9 +57,10 @@ class FakeAdmin final : public v1::Admin::Service {
   grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
                           v1::CheckpointResponse* response) override {
     MutexLock lock(&mu_);
-    names_.push_back(request->name());
+    names_.push_back(absl::StrCat(request->name(), request->removes().empty() ? "" : ", not ", request->removes()));
     response->set_path(absl::StrCat("/data/", request->name()));
     response->set_shards(index_ + 10);
+    if (on_checkpoint) on_checkpoint(response);
     return answer;
   }
   grpc::Status Rollback(grpc::ServerContext*, const v1::RollbackRequest* request,
@@ -170,6 +171,7 @@ class FakeAdmin final : public v1::Admin::Service {
   v1::VerifyReplicasResponse replicas;
   std::atomic<bool> rests{true};  // Whether workers pause.
   grpc::Status answer;
+  std::function<void(v1::CheckpointResponse*)> on_checkpoint;  // Changes each answer; called under a lock.
   uint32_t shards_back = 3;
   uint32_t planned = 0;  // Shards, by Move.
 

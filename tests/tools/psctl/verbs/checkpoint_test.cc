@@ -1,6 +1,10 @@
 #include "tools/psctl/verbs/checkpoint.h"
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,7 +16,16 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-using CheckpointClusterTest = TwoServersTest;
+class CheckpointClusterTest : public TwoServersTest {
+ protected:
+  // A part that holds these of four shards.
+  static std::function<void(v1::CheckpointResponse*)> Tells(std::vector<uint32_t> shards) {
+    return [shards = std::move(shards)](v1::CheckpointResponse* response) {
+      response->set_shards_of_cluster(4);
+      response->mutable_shard_ids()->Add(shards.begin(), shards.end());
+    };
+  }
+};
 
 TEST_F(CheckpointClusterTest, AsksEveryServerForTheSameName) {
   const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
@@ -52,6 +65,43 @@ TEST_F(CheckpointClusterTest, TellsThatPartsAreOfDifferentMoments) {
   parts = CheckpointCluster(zero_.address, "mine", 10'000);
   ASSERT_TRUE(parts.ok());
   EXPECT_THAT(std::string(JudgeCheckpoint("mine", *parts).message()), testing::EndsWith("2 of 2 servers failed"));
+}
+
+// Regression: all servers had written their parts, and what moved from one that came to it late to one that had been
+// early was in none.
+TEST_F(CheckpointClusterTest, IsNotCompleteWhereAShardIsInNoPart) {
+  zero_.on_checkpoint = Tells({0, 1});
+  one_.on_checkpoint = Tells({3});
+  const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const absl::Status judged = JudgeCheckpoint("mine", *parts);
+  EXPECT_TRUE(absl::IsAborted(judged)) << judged;
+  EXPECT_THAT(std::string(judged.message()), HasSubstr("no ps had shard 2 when"));
+  CheckpointOptions options;
+  options.address = zero_.address;
+  options.name = "other";
+  EXPECT_EQ(RunCheckpoint(options), 1);
+  EXPECT_THAT(zero_.names(), ElementsAre("mine", "other", "other, not other", "other, not other"));
+}
+
+TEST_F(CheckpointClusterTest, IsWrittenAnewWhereAShardMovedMeanwhile) {
+  zero_.on_checkpoint = Tells({0, 1});
+  one_.on_checkpoint = [calls = 0](v1::CheckpointResponse* response) mutable {
+    Tells(++calls == 1 ? std::vector<uint32_t>{3} : std::vector<uint32_t>{2, 3})(response);
+  };
+  CheckpointOptions options;
+  options.address = zero_.address;
+  options.name = "mine";
+  EXPECT_EQ(RunCheckpoint(options), 0);
+  EXPECT_THAT(zero_.names(), ElementsAre("mine", "mine, not mine"));
+  EXPECT_THAT(one_.names(), ElementsAre("mine", "mine, not mine"));
+}
+
+TEST_F(CheckpointClusterTest, WithAPsOfAnOlderVersionNothingIsKnownOfItsShards) {
+  zero_.on_checkpoint = Tells({0, 1});
+  const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(JudgeCheckpoint("mine", *parts), absl::OkStatus());
 }
 
 TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhicheverPsWasNamed) {

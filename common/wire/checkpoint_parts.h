@@ -1,0 +1,18 @@
+// The parts of a checkpoint that several ps have written, as their answers tell.
+//
+// Thread safety: a pure function.
+#pragma once
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone {
+
+// OK: together the parts hold all shards of the cluster, or one is of a ps of an older version, which does not tell.
+// ABORTED, naming the shards that none holds: they moved while the checkpoint `name` was written.
+absl::Status CheckHoldsAllShards(absl::string_view name, std::span<const v1::CheckpointResponse> parts);
+
+}  // namespace lodestone
