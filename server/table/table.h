@@ -147,6 +147,7 @@ class Table {
 
   std::atomic<const TableSettings*> settings_{nullptr};
   mutable Mutex mu_;
+  // All that there ever were: shards, and what is read of them anywhere, point to them.
   mutable std::vector<std::unique_ptr<const TableSettings>> kept_ ABSL_GUARDED_BY(mu_);
 
   // Synchronises itself.
