@@ -54,7 +54,8 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
   // May be none yet: the stream ends when that changes.
   std::vector<ShardId> shards = store_->deltas().ShardsOf(subscription);
   const bool dense = store_->deltas().IsDense(subscription);
-  const std::chrono::milliseconds period = PeriodOf(*store_, subscription);
+  const uint64_t revision = store_->tables().settings_revision();  // What is set meanwhile, Tick brings.
+  const SubscriberSet::Period period{revision, PeriodOf(*store_, subscription)};
   std::vector<std::optional<DeltaPath::Held>> held(shards.size());
   for (const auto& holds : request.held()) {
     const auto shard = std::lower_bound(shards.begin(), shards.end(), holds.shard());
@@ -74,6 +75,9 @@ void Broadcaster::EndAll() { subscribers_->CancelAll(); }
 void Broadcaster::Shutdown() { subscribers_->Close(); }
 
 void Broadcaster::Tick() {
+  subscribers_->SetPeriods(store_->tables().settings_revision(), [this](const Subscriber& subscriber) {
+    return PeriodOf(*store_, subscriber.subscription());
+  });
   const MemoryLine& large = store_->deltas().memory()->large();
   if (large.waited_ms() >= limits::kUnreadMs) subscribers_->EndUnread(large.NowMs());
 }

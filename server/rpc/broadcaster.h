@@ -43,7 +43,8 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
-  // About once a second: while subscribers wait for memory, ends the streams that are not read.
+  // About once a second: has subscribers served by what was set of their tables since, and, while some wait for memory,
+  // ends the streams that are not read.
   void Tick();
 
   // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.

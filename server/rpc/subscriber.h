@@ -61,6 +61,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
 
   // Distinct, and growing: one made later has a greater one.
   uint64_t id() const { return id_; }
+  const DeltaPath::Subscription& subscription() const { return options_.subscription; }
 
   // Begins with the first round. Call once, when the sink is ready; it is not touched before.
   void Start();

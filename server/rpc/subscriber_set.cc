@@ -22,8 +22,7 @@ uint64_t SubscriberSet::generation() const {
   return generation_;
 }
 
-absl::Status SubscriberSet::Add(std::shared_ptr<Subscriber> subscriber, std::chrono::milliseconds period,
-                                uint64_t generation) {
+absl::Status SubscriberSet::Add(std::shared_ptr<Subscriber> subscriber, Period period, uint64_t generation) {
   {
     MutexLock lock(&mu_);
     if (closed_) return ShutsDown();
@@ -38,12 +37,30 @@ absl::Status SubscriberSet::Add(std::shared_ptr<Subscriber> subscriber, std::chr
           absl::StrCat("this ps has ", subscribers_max_, " subscribers, its maximum; raise server.subscribers_max"));
     }
     const uint64_t id = subscriber->id();
-    if (period.count() > 0) schedule_.Add(id, period, std::chrono::steady_clock::now());
+    if (period.time.count() > 0) schedule_.Add(id, period.time, std::chrono::steady_clock::now());
     entries_.emplace(id, Entry{std::move(subscriber), period});
     size_ = entries_.size();
   }
-  if (period.count() > 0) queue_->Wake();
+  if (period.time.count() > 0) queue_->Wake();
   return absl::OkStatus();
+}
+
+void SubscriberSet::SetPeriods(uint64_t revision,
+                               const std::function<std::chrono::milliseconds(const Subscriber&)>& time_of) {
+  bool moved = false;
+  {
+    MutexLock lock(&mu_);
+    const Time now = std::chrono::steady_clock::now();
+    for (auto& [id, entry] : entries_) {
+      if (entry.period.revision == revision) continue;
+      const Period before = std::exchange(entry.period, {revision, time_of(*entry.subscriber)});
+      if (entry.period.time == before.time) continue;
+      if (before.time.count() > 0) schedule_.Remove(id, before.time);
+      if (entry.period.time.count() > 0) schedule_.Add(id, entry.period.time, now);
+      moved = true;
+    }
+  }
+  if (moved) queue_->Wake();
 }
 
 void SubscriberSet::CancelAll() {
@@ -123,7 +140,8 @@ void SubscriberSet::Remove(uint64_t id) {
 }
 
 SubscriberSet::Entries::iterator SubscriberSet::Erase(Entries::iterator entry) {
-  if (entry->second.period.count() > 0) schedule_.Remove(entry->first, entry->second.period);
+  const std::chrono::milliseconds period = entry->second.period.time;
+  if (period.count() > 0) schedule_.Remove(entry->first, period);
   const auto next = entries_.erase(entry);
   size_ = entries_.size();
   return next;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,15 +28,23 @@ class Subscriber;
 
 class SubscriberSet {
  public:
+  // Time between two broadcasts to a subscriber, by its tables' settings of a revision (Catalog::settings_revision).
+  struct Period {
+    uint64_t revision = 0;
+    std::chrono::milliseconds time{0};  // 0: not served by time.
+  };
+
   explicit SubscriberSet(uint32_t subscribers_max) : subscribers_max_(subscribers_max) {}
 
   const std::shared_ptr<BroadcastQueue>& queue() const { return queue_; }
 
   // Incremented by CancelAll.
   uint64_t generation() const;
-  // Adds a subscriber that is served each `period` (0: not by time). UNAVAILABLE if the set is closed or its generation
-  // is not `generation` any more, RESOURCE_EXHAUSTED if it is full.
-  absl::Status Add(std::shared_ptr<Subscriber> subscriber, std::chrono::milliseconds period, uint64_t generation);
+  // Adds a subscriber that is served each `period`. UNAVAILABLE if the set is closed or its generation is not
+  // `generation` any more, RESOURCE_EXHAUSTED if it is full.
+  absl::Status Add(std::shared_ptr<Subscriber> subscriber, Period period, uint64_t generation);
+  // Has those whose period is by settings of another `revision` served each time_of(subscriber) from now on.
+  void SetPeriods(uint64_t revision, const std::function<std::chrono::milliseconds(const Subscriber&)>& time_of);
 
   // Cancels the subscribers of now, because this ps owns other shards.
   void CancelAll();
@@ -57,7 +66,7 @@ class SubscriberSet {
   using Time = BroadcastSchedule::Time;
   struct Entry {
     std::shared_ptr<Subscriber> subscriber;
-    std::chrono::milliseconds period{0};  // 0: not served by time.
+    Period period;
   };
   using Entries = std::map<uint64_t, Entry>;
 

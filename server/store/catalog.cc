@@ -365,7 +365,7 @@ void Catalog::CountRevisions() {
   const std::shared_ptr<const TableMap> map = tables();
   uint64_t sum = 0;
   for (const auto& [id, entry] : *map) sum += entry->table->spec().revision();
-  settings_revision_.store(sum, std::memory_order_relaxed);
+  settings_revision_.store(sum, std::memory_order_release);
 }
 
 absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec, bool at_rest) {

@@ -100,8 +100,8 @@ class Catalog {
   absl::StatusOr<std::string> NameOf(TableId table) const;
   // The status of a call that names a table that is not here, as NameOf.
   absl::Status UnknownTable(TableId table) const;
-  // The revisions of all tables added up (PushResponse.settings_revision). Cheap.
-  uint64_t settings_revision() const { return settings_revision_.load(std::memory_order_relaxed); }
+  // The revisions of all tables added up (PushResponse.settings_revision), whose settings are seen from then on. Cheap.
+  uint64_t settings_revision() const { return settings_revision_.load(std::memory_order_acquire); }
   // When the subscribers of a table are to be served; nullopt if there is no such table.
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   // Rows and bytes of all tables on this ps.

@@ -168,8 +168,9 @@ absl::StatusOr<const TableSettings*> Table::Keep(const v1::TableSpec& spec) cons
     return absl::FailedPreconditionError(absl::StrCat("table `", name(), "` is another one: ", other));
   }
   MutexLock lock(&mu_);
-  for (const auto& kept : kept_) {
-    if (kept->spec.SerializeAsString() == spec.SerializeAsString()) return kept.get();
+  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) {  // Usually the newest; each change has a revision.
+    if ((*kept)->spec.revision() != spec.revision()) continue;
+    if ((*kept)->spec.SerializeAsString() == spec.SerializeAsString()) return kept->get();
   }
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const TableSettings> settings, SettingsOf(spec));
   return kept_.emplace_back(std::move(settings)).get();

@@ -70,6 +70,7 @@ class Table {
   // Of all tables of this ps together.
   struct Totals {
     std::atomic<uint64_t> bytes{0};
+    std::atomic<uint64_t> candidate_bytes{0};
     std::atomic<uint64_t> rows{0};
   };
   // What is counted, over all shards of this ps.
@@ -82,8 +83,9 @@ class Table {
     std::atomic<uint64_t> evicted{0};
     std::atomic<uint64_t> not_admitted{0};
     std::atomic<uint64_t> turned_away{0};
-    std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
-    std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
+    std::atomic<uint64_t> candidate_bytes{0};  // Of keys that wait to be admitted; part of `bytes`.
+    std::atomic<uint64_t> reserved{0};         // Bytes that pushes under way may add.
+    std::atomic<uint64_t> pushes{0};           // Since the last broadcast by count.
     // Of steps (server/shard/step_collector.h): applied on the shard that is furthest; contributions, by shard.
     std::atomic<uint64_t> steps{0};
     std::atomic<uint64_t> contributions_pending{0};
@@ -95,6 +97,9 @@ class Table {
 
     // Add to the bytes or rows; wrap to a subtraction.
     void AddBytes(uint64_t more) { Add(more, &bytes, totals == nullptr ? nullptr : &totals->bytes); }
+    void AddCandidateBytes(uint64_t more) {
+      Add(more, &candidate_bytes, totals == nullptr ? nullptr : &totals->candidate_bytes);
+    }
     void AddRows(uint64_t more) { Add(more, &rows, totals == nullptr ? nullptr : &totals->rows); }
 
     // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.
@@ -142,6 +147,7 @@ class Table {
 
   std::atomic<const TableSettings*> settings_{nullptr};
   mutable Mutex mu_;
+  // All that there ever were: shards, and what is read of them anywhere, point to them.
   mutable std::vector<std::unique_ptr<const TableSettings>> kept_ ABSL_GUARDED_BY(mu_);
 
   // Synchronises itself.

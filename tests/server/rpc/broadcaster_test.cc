@@ -306,6 +306,31 @@ TEST_F(BroadcastTest, ServesByTheClock) {
   }
 }
 
+// Regression: readers that were there already kept the period of when they came.
+TEST_F(BroadcastTest, ServesReadersThatAreThereByThePeriodThatIsSetLater) {
+  Start();
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_, b_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  v1::SetTableRequest request;
+  request.set_table("a");
+  request.add_fields("broadcast.every_ms");
+  for (const uint32_t every_ms : {3'600'000, 1}) {
+    request.mutable_settings()->mutable_broadcast()->set_every_ms(every_ms);
+    ASSERT_TRUE(store_->tables().Set(request).ok());
+    broadcaster_->Tick();
+  }
+  for (int push = 0; push < 3; ++push) {
+    PushDense(a_, 1.0f);
+    reader->AwaitVersions(StoreVersions());
+    ExpectHoldsAll(*reader);
+  }
+  request.mutable_settings()->mutable_broadcast()->set_every_ms(0);
+  ASSERT_TRUE(store_->tables().Set(request).ok());
+  broadcaster_->Tick();
+  ServeAndCatchUp(reader);
+}
+
 TEST_F(BroadcastTest, GivesBitForBitWhatAPullGives) {
   Start();
   Reader* const reader = NewReader();
