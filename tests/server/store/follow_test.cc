@@ -1,14 +1,21 @@
 // What a store makes of updates that another ps, or an earlier life, has made.
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cerrno>
 #include <future>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
 #include "tests/server/store/store_fixture.h"
+#include "tests/server/wal/log_files.h"
 
 namespace lodestone::server {
 namespace {
@@ -35,7 +42,9 @@ class FollowingTest : public ::testing::Test {
  protected:
   static constexpr ShardId kShard = 0;
 
-  FollowingTest() {
+  FollowingTest() { MakeStore(); }
+
+  void MakeStore() {
     Store::Options options;
     options.shards = 2;
     options.executors = 1;
@@ -273,6 +282,59 @@ TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNext
   EXPECT_TRUE(store_->replayer().FinishState(kShard, 3, 2).ok());
   EXPECT_EQ(store_->shards().RoleOf(kShard), ShardRole::kFollows);
   EXPECT_EQ(store_->shards().StateGeneration(kShard), 2u);
+}
+
+// Regression: the shard had them and its log did not, where later updates then followed on a hole.
+TEST_F(FollowingTest, SettingsThatCannotBeLoggedAreAppliedWhenTheyComeAgain) {
+  const std::string dir = LogFolder();
+  const auto full = std::make_shared<std::atomic<bool>>(false);  // The disk is.
+  ShardLog::Options options;
+  options.segments.dir = dir;
+  options.segments.header = LogHeader();
+  options.segments.calls.writev = [full](int fd, const iovec* pieces, int count) -> ssize_t {
+    return *full ? (errno = ENOSPC, -1) : ::writev(fd, pieces, count);
+  };
+  options.retry_ms = 1;
+  auto log = ShardLog::Open(std::move(options));
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::vector<std::unique_ptr<ShardLog>> logs;
+  logs.push_back(*std::move(log));
+  Adopt();
+  store_->Serve(std::move(logs));
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  ASSERT_TRUE(store_->replayer().FinishState(kShard, 0, 0).ok());
+  v1::LogRecord settings;
+  settings.set_shard(kShard);
+  settings.set_version(1);
+  *settings.mutable_settings() = *store_->tables().SpecOf("dense");
+  settings.mutable_settings()->mutable_optimizer()->set_learning_rate(-0.5f);
+  settings.mutable_settings()->set_revision(1);
+  *full = true;
+  EXPECT_TRUE(absl::IsUnavailable(store_->replayer().ReplayFollowed(settings, Payload())));
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 0u);
+  *full = false;
+  while (!store_->log().log_health().ok()) std::this_thread::yield();
+  EXPECT_TRUE(store_->replayer().ReplayFollowed(settings, Payload()).ok());
+  EXPECT_TRUE(store_->replayer().ReplayFollowed(Record(2, 0), Values()).ok());
+
+  store_.reset();
+  MakeStore();
+  Adopt();
+  const auto found = ListLogs(dir);
+  ASSERT_TRUE(found.ok() && found->size() == 1) << found.status();
+  const auto reader = LogReader::Open({.dir = dir, .expected = LogHeader()}, found->front());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  v1::LogRecord record;
+  ByteView payload;
+  for (;;) {
+    const auto next = (*reader)->Next(&record, &payload);
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (!*next) break;
+    const auto applied = store_->replayer().Replay(record, payload);
+    ASSERT_TRUE(applied.ok()) << applied.status();
+  }
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 2u);
 }
 
 // A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
