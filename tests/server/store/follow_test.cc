@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
+#include "tests/server/store/busy_executor.h"
 #include "tests/server/store/store_fixture.h"
 #include "tests/server/wal/log_files.h"
 
@@ -44,17 +45,17 @@ class FollowingTest : public ::testing::Test {
 
   FollowingTest() { MakeStore(); }
 
-  void MakeStore() {
+  void MakeStore(uint32_t executors = 1) {
     Store::Options options;
     options.shards = 2;
-    options.executors = 1;
+    options.executors = executors;
     options.time = &time_;
     store_ = std::make_unique<Store>(options);
   }
 
-  // Owns shard 0, and has a table of one block.
-  void Adopt() {
-    store_->shards().Adopt({kShard});
+  // Owns shard 0, or others too, and has a table with one block on each.
+  void Adopt(const std::vector<ShardId>& shards = {kShard}) {
+    store_->shards().Adopt(shards);
     ASSERT_TRUE(store_->tables().Ensure(Spec()).ok());
     table_ = TableIdOf("dense");
     while (ShardOfBlock(table_, block_, 2) != kShard) ++block_;
@@ -378,6 +379,37 @@ TEST_F(FollowingTest, APullOfAShardThatWasGivenAwayIsAborted) {
   for (const bool rows : {false, true}) EXPECT_TRUE(pull(rows).ok()) << pull(rows);
   store_->shards().Disown(kShard);
   for (const bool rows : {false, true}) EXPECT_TRUE(absl::IsAborted(pull(rows))) << pull(rows);
+}
+
+// Regression: blocks were read of a state that came piece by piece, and answered once all of it was there.
+TEST_F(FollowingTest, APullWhoseBlocksWereReadWhileTheirShardWasNotOwnedIsAbortedThoughItIsOwnedAgain) {
+  constexpr ShardId kOther = 1 - kShard;
+  MakeStore(/*executors=*/2);
+  Adopt({kShard, kOther});
+  ASSERT_TRUE(store_->tables().Ensure(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  v1::PullRequest header;
+  header.add_parts()->set_shard(kShard);
+  header.mutable_parts(0)->set_table(table_);
+  header.mutable_parts(0)->add_blocks(block_);
+  Key key = 0;
+  while (ShardOfKey(key, 2) != kOther) ++key;
+  header.add_parts()->set_shard(kOther);
+  header.mutable_parts(1)->set_table(TableIdOf("rows"));
+  header.mutable_parts(1)->set_row_count(1);
+  const auto call = store_->pulls().Check(std::move(header), Payload({grpc::Slice(&key, sizeof(key))}));
+  ASSERT_TRUE(call.ok()) << call.status();
+  // As while it waits for room.
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  BusyExecutor busy(&store_->shards().executors()[store_->shards().ExecutorOf(kOther)]);
+  const auto answered = std::make_shared<std::promise<absl::Status>>();
+  store_->pulls().Read(*call, [answered](const auto& values) { answered->set_value(values.status()); });
+  EXPECT_TRUE(store_->replayer().FinishState(kShard, 5, 2).ok());
+  store_->shards().Own(kShard, 3);
+  busy.Release();
+  const absl::Status status = answered->get_future().get();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
 }
 
 TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
