@@ -21,6 +21,7 @@
 #include "server/listen.h"
 #include "server/monitoring/ps_metrics.h"
 #include "server/process_options.h"
+#include "server/replication/logged_positions.h"
 #include "server/replication/replication.h"
 
 namespace lodestone::server {
@@ -424,7 +425,12 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   if (ticks_.joinable()) ticks_.join();
   if (begin_.joinable()) begin_.join();
   store_.StopSweeps();
-  store_.shards().executors().Drain();  // What is left knows what is gone before the store is.
+  // What is left knows what is gone before the store is: sweeps, and unary calls that have been answered while a slow
+  // log held them. The pull of a PushPull begins when its log lets go of the push, and may wait for a log once more.
+  for (int round = 0; round < 2; ++round) {
+    store_.shards().executors().Drain();
+    AwaitLogs(&store_).IgnoreError();
+  }
   if (storage_ != nullptr) storage_->Close();
   if (http_ != nullptr) http_->Stop();
 }

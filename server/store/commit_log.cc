@@ -1,7 +1,5 @@
 #include "server/store/commit_log.h"
 
-#include <algorithm>
-
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mutex.h"
@@ -50,7 +48,8 @@ void CommitLog::Open(std::vector<std::unique_ptr<ShardLog>> logs) {
 void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const {
   if (records.empty()) return;  // A term begins with a record that tells the one before.
   const uint64_t former = shard->term();
-  const uint64_t term = std::max(former, shards_->OwnTermOf(shard->id()));
+  BeginTerm(shard);
+  const uint64_t term = shard->term();
   for (ShardLog::Record& record : records) {
     record.message.set_shard(shard->id());
     record.message.set_version(shard->version());
@@ -59,7 +58,11 @@ void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record>
     record.message.set_lineage(shard->lineage());
     if (term != former) record.message.set_previous_term(former);
   }
-  if (term != former) shard->BeginTerm(term);
+}
+
+void CommitLog::BeginTerm(Shard* shard) const {
+  const uint64_t term = shards_->OwnTermOf(shard->id());
+  if (term > shard->term()) shard->BeginTerm(term);
 }
 
 void CommitLog::AwaitCommitted(size_t executor, std::span<const ReplicaSink::Position> positions, Done done) {
@@ -71,7 +74,7 @@ void CommitLog::AwaitCommitted(size_t executor, std::span<const ReplicaSink::Pos
 
 void CommitLog::AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records) {
   Stamp(shard, now_ms, records);
-  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  if (HasFollowers()) replicas_->Append(records, nullptr);
   ShardLog* const log = LogOf(shards_->ExecutorOf(shard->id()));
   if (log != nullptr) log->Append(records, nullptr, nullptr);
 }

@@ -57,6 +57,9 @@ class CommitLog {
   // Fills in what every record of an update says that the shard has just applied, and begins the term of its owner with
   // the first of them. On its executor.
   void Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const;
+  // The same of an update that goes nowhere, and has no records: also what lives in memory alone may be lost, and what
+  // its subscribers hold is of another term than what follows.
+  void BeginTerm(Shard* shard) const;
 
   // Appends stamped records of shards of one executor, on that executor, and calls `done(CommitEnd, const
   // absl::Status&)` for each of ends(), perhaps within the call: when the log has them, and when the followers of
@@ -84,7 +87,7 @@ class CommitLog {
   // either. On that executor.
   using Done = std::function<void(const absl::Status&)>;
   void AwaitCommitted(size_t executor, std::span<const ReplicaSink::Position> positions, Done done);
-  // Stamps and appends records that no caller waits for. On the shard's executor.
+  // Stamps records that no caller waits for, and appends them wherever updates go. On the shard's executor.
   void AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records);
 
   // Appends a record of no shard to all logs, or to one, and hands it to followers; waits until it is durable, or does

@@ -157,7 +157,7 @@ void PullPath::PrepareAnswer(Call* call) {
       if (call->in_turn) {
         call->block_parts[services_.shards->ExecutorOf(view.shard)].push_back({i, slice});
       } else {
-        ReadBlocks(call, i, slice);
+        ReadBlocksAtOnce(call, i, slice);
       }
     } else {
       if (out != nullptr) out->set_row_count(static_cast<uint32_t>(view.row_count));
@@ -239,6 +239,19 @@ void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status
     call->refused = status;
   }
   if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call, taken_ns);
+}
+
+void PullPath::ReadBlocksAtOnce(Call* call, size_t part, size_t slice) {
+  const ShardSet& shards = *services_.shards;
+  const ShardId shard = call->views[part].shard;
+  const uint64_t generation = shards.StateGeneration(shard);
+  if (MayAnswer(shards, shard)) {
+    ReadBlocks(call, part, slice);
+    if (MayAnswer(shards, shard) && shards.StateGeneration(shard) == generation) return;
+  }
+  // What is here then may be half of another state. The shard may be owned again by Finish.
+  MutexLock lock(&call->mu);
+  call->refused = NotOwned(shard);
 }
 
 void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {

@@ -85,6 +85,8 @@ class PullPath {
   absl::Status CheckQueues(const Call& call) const;
   // Answers for each part: blocks by reference, and for rows where in the answer they will lie.
   void PrepareAnswer(Call* call);
+  // Reads blocks on any thread. Refuses the pull if their shard is not owned then, or given away meanwhile.
+  void ReadBlocksAtOnce(Call* call, size_t part, size_t slice);
   // Reads the blocks of a part into the answer's slices from `slice` on. On the shard's executor if ReadsBlocksInTurn.
   void ReadBlocks(Call* call, size_t part, size_t slice);
   // On executor `e`: reads the rows of its shards.

@@ -295,9 +295,10 @@ void PushPath::ApplyToShard(const PushCall& call, ShardPush* push, bool commits,
       push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call.now_ms,
                         commits ? &evictions : nullptr, header.has_contribution() ? &header.contribution() : nullptr);
   if (call.contributes && push->result.ok()) closer_->Contributed(*push->shard);
-  if (!commits || !push->result.ok()) return;
-  positions->push_back({push->shard->id(), push->result->version});
+  if (!push->result.ok()) return;
+  if (commits) positions->push_back({push->shard->id(), push->result->version});
   if (push->result->duplicate) return;
+  if (!commits) return log_->BeginTerm(push->shard);
   records->push_back(RecordOf(header, push->parts, evictions));
   log_->Stamp(push->shard, call.now_ms, {&records->back(), 1});
 }

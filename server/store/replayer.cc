@@ -156,11 +156,14 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
 
 absl::Status Replayer::ReplaySettings(const v1::LogRecord& record) {
   if (record.table_known()) LODESTONE_RETURN_IF_ERROR(CheckKnown(record.settings()));
+  // The owner may have ended before it said that all shards have them. First the table, which may fail for want of the
+  // log: the shard is as it was then, and the record comes again.
+  LODESTONE_RETURN_IF_ERROR(Annotate(catalog_->Restore(record.settings()),
+                                     absl::StrCat("shard ", record.shard(), " version ", record.version())));
   absl::Status status;
   shards_->Run(record.shard(),
                [&](Shard* shard) { status = shard->ReplaySettings(record.version(), record.settings()); });
-  LODESTONE_RETURN_IF_ERROR(status);
-  return catalog_->Restore(record.settings());  // The owner may have ended before it said that all shards have them.
+  return status;
 }
 
 absl::StatusOr<bool> Replayer::ReplayRestored(const v1::LogRecord& record, ByteView payload) {

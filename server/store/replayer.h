@@ -57,7 +57,8 @@ class Replayer {
   absl::Status RestoreRecord(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
   absl::Status FinishState(ShardId shard, Version version, uint64_t term);
   // Applies an update of a held shard that its owner sent, and logs it. DATA_LOSS, naming the shard, if it does not
-  // follow on what is here. Records of the owner that are of no shard are applied too.
+  // follow on what is here; UNAVAILABLE, and the shard is as it was, if it cannot be logged. Records of the owner that
+  // are of no shard are applied too.
   absl::Status ReplayFollowed(const v1::LogRecord& record, const Payload& payload);
   // Sessions that the owner has, in addition to those that are known here; but for those that were forgotten here, or
   // whose workers have ended.

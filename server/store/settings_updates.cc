@@ -77,8 +77,8 @@ absl::Status SettingsUpdates::Bring(const Table& table, const TableSettings* set
       } else {
         failed.Update(CheckGivenUp(table, *settings, *one));
       }
-      if (!log_->HasLogOrFollowers()) return;
       log_->Stamp(one, time_->NowMs(), records);
+      if (!log_->HasLogOrFollowers()) return;
       const ReplicaSink::Position position = {shard, one->version()};
       // Without a record too: it waits for what BringLater appended.
       log_->Append(shards_->ExecutorOf(shard), records, {&position, records.size()}, nullptr,
@@ -134,9 +134,7 @@ absl::Status SettingsUpdates::CheckGivenUp(const Table& table, const TableSettin
 
 absl::Status SettingsUpdates::ChangeUnawaited(const Table& table, bool served, Shard* shard) {
   LODESTONE_ASSIGN_OR_RETURN(std::vector<ShardLog::Record> records, Change(table, &table.settings(), served, shard));
-  if (!records.empty() && log_->HasLogOrFollowers()) {
-    log_->AppendUnawaited(shard, time_->NowMs(), std::move(records));
-  }
+  if (!records.empty()) log_->AppendUnawaited(shard, time_->NowMs(), std::move(records));
   return absl::OkStatus();
 }
 

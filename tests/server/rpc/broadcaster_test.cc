@@ -886,24 +886,44 @@ class QuickFollowers final : public ReplicaSink {
   absl::Status health() const override { return absl::OkStatus(); }
 };
 
-TEST_F(BroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
-  Start();
-  QuickFollowers followers;
-  store_->log().SetReplicas(&followers);
-  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
-  for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().Own(shard, 5);
-  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
-  const auto begins = [this](uint64_t term, Version version) {
+// Three updates of term 0 and three of term 5 on each shard.
+class NewTermBroadcastTest : public BroadcastTest {
+ protected:
+  void PushInTwoTerms() {
+    for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+    for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().Own(shard, 5);
+    for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  }
+  void ExpectGoesOnUpToWhereTheFormerTermCame() {
+    EXPECT_STREQ(Begins(0, 2), "delta");
+    EXPECT_STREQ(Begins(0, 3), "delta");
+    EXPECT_STREQ(Begins(0, 4), "anchor") << "the fourth update of the former term was lost";
+    EXPECT_STREQ(Begins(5, 4), "delta");
+    EXPECT_STREQ(Begins(4, 4), "anchor");
+  }
+
+ private:
+  const char* Begins(uint64_t term, Version version) {
     const auto first = BeginWith({.term = term, .version = version});
     EXPECT_EQ(first.at(0).term(), 5u);
     EXPECT_EQ(first.at(0).version(), 6u);
     return first.at(0).anchor() ? "anchor" : "delta";
-  };
-  EXPECT_STREQ(begins(0, 2), "delta");
-  EXPECT_STREQ(begins(0, 3), "delta");
-  EXPECT_STREQ(begins(0, 4), "anchor") << "the former owner's fourth update was lost with it";
-  EXPECT_STREQ(begins(5, 4), "delta");
-  EXPECT_STREQ(begins(4, 4), "anchor");
+  }
+};
+
+TEST_F(NewTermBroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
+  Start();
+  QuickFollowers followers;
+  store_->log().SetReplicas(&followers);
+  PushInTwoTerms();
+  ExpectGoesOnUpToWhereTheFormerTermCame();
+}
+
+// Regression: a reader that held what a ps without log had forgotten got a change of other updates instead.
+TEST_F(NewTermBroadcastTest, GoesOnAsFarWithoutLogAndFollowers) {
+  Start();
+  PushInTwoTerms();
+  ExpectGoesOnUpToWhereTheFormerTermCame();
 }
 
 TEST_F(BroadcastTest, EndsAllStreamsWhenOtherShardsAreOwnedAndTakesNewOnes) {

@@ -1,14 +1,22 @@
 // What a store makes of updates that another ps, or an earlier life, has made.
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cerrno>
 #include <future>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
+#include "tests/server/store/busy_executor.h"
 #include "tests/server/store/store_fixture.h"
+#include "tests/server/wal/log_files.h"
 
 namespace lodestone::server {
 namespace {
@@ -35,17 +43,19 @@ class FollowingTest : public ::testing::Test {
  protected:
   static constexpr ShardId kShard = 0;
 
-  FollowingTest() {
+  FollowingTest() { MakeStore(); }
+
+  void MakeStore(uint32_t executors = 1) {
     Store::Options options;
     options.shards = 2;
-    options.executors = 1;
+    options.executors = executors;
     options.time = &time_;
     store_ = std::make_unique<Store>(options);
   }
 
-  // Owns shard 0, and has a table of one block.
-  void Adopt() {
-    store_->shards().Adopt({kShard});
+  // Owns shard 0, or others too, and has a table with one block on each.
+  void Adopt(const std::vector<ShardId>& shards = {kShard}) {
+    store_->shards().Adopt(shards);
     ASSERT_TRUE(store_->tables().Ensure(Spec()).ok());
     table_ = TableIdOf("dense");
     while (ShardOfBlock(table_, block_, 2) != kShard) ++block_;
@@ -275,6 +285,59 @@ TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNext
   EXPECT_EQ(store_->shards().StateGeneration(kShard), 2u);
 }
 
+// Regression: the shard had them and its log did not, where later updates then followed on a hole.
+TEST_F(FollowingTest, SettingsThatCannotBeLoggedAreAppliedWhenTheyComeAgain) {
+  const std::string dir = LogFolder();
+  const auto full = std::make_shared<std::atomic<bool>>(false);  // The disk is.
+  ShardLog::Options options;
+  options.segments.dir = dir;
+  options.segments.header = LogHeader();
+  options.segments.calls.writev = [full](int fd, const iovec* pieces, int count) -> ssize_t {
+    return *full ? (errno = ENOSPC, -1) : ::writev(fd, pieces, count);
+  };
+  options.retry_ms = 1;
+  auto log = ShardLog::Open(std::move(options));
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::vector<std::unique_ptr<ShardLog>> logs;
+  logs.push_back(*std::move(log));
+  Adopt();
+  store_->Serve(std::move(logs));
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  ASSERT_TRUE(store_->replayer().FinishState(kShard, 0, 0).ok());
+  v1::LogRecord settings;
+  settings.set_shard(kShard);
+  settings.set_version(1);
+  *settings.mutable_settings() = *store_->tables().SpecOf("dense");
+  settings.mutable_settings()->mutable_optimizer()->set_learning_rate(-0.5f);
+  settings.mutable_settings()->set_revision(1);
+  *full = true;
+  EXPECT_TRUE(absl::IsUnavailable(store_->replayer().ReplayFollowed(settings, Payload())));
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 0u);
+  *full = false;
+  while (!store_->log().log_health().ok()) std::this_thread::yield();
+  EXPECT_TRUE(store_->replayer().ReplayFollowed(settings, Payload()).ok());
+  EXPECT_TRUE(store_->replayer().ReplayFollowed(Record(2, 0), Values()).ok());
+
+  store_.reset();
+  MakeStore();
+  Adopt();
+  const auto found = ListLogs(dir);
+  ASSERT_TRUE(found.ok() && found->size() == 1) << found.status();
+  const auto reader = LogReader::Open({.dir = dir, .expected = LogHeader()}, found->front());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  v1::LogRecord record;
+  ByteView payload;
+  for (;;) {
+    const auto next = (*reader)->Next(&record, &payload);
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (!*next) break;
+    const auto applied = store_->replayer().Replay(record, payload);
+    ASSERT_TRUE(applied.ok()) << applied.status();
+  }
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 2u);
+}
+
 // A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
 // owner.
 TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnown) {
@@ -316,6 +379,37 @@ TEST_F(FollowingTest, APullOfAShardThatWasGivenAwayIsAborted) {
   for (const bool rows : {false, true}) EXPECT_TRUE(pull(rows).ok()) << pull(rows);
   store_->shards().Disown(kShard);
   for (const bool rows : {false, true}) EXPECT_TRUE(absl::IsAborted(pull(rows))) << pull(rows);
+}
+
+// Regression: blocks were read of a state that came piece by piece, and answered once all of it was there.
+TEST_F(FollowingTest, APullWhoseBlocksWereReadWhileTheirShardWasNotOwnedIsAbortedThoughItIsOwnedAgain) {
+  constexpr ShardId kOther = 1 - kShard;
+  MakeStore(/*executors=*/2);
+  Adopt({kShard, kOther});
+  ASSERT_TRUE(store_->tables().Ensure(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  v1::PullRequest header;
+  header.add_parts()->set_shard(kShard);
+  header.mutable_parts(0)->set_table(table_);
+  header.mutable_parts(0)->add_blocks(block_);
+  Key key = 0;
+  while (ShardOfKey(key, 2) != kOther) ++key;
+  header.add_parts()->set_shard(kOther);
+  header.mutable_parts(1)->set_table(TableIdOf("rows"));
+  header.mutable_parts(1)->set_row_count(1);
+  const auto call = store_->pulls().Check(std::move(header), Payload({grpc::Slice(&key, sizeof(key))}));
+  ASSERT_TRUE(call.ok()) << call.status();
+  // As while it waits for room.
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  BusyExecutor busy(&store_->shards().executors()[store_->shards().ExecutorOf(kOther)]);
+  const auto answered = std::make_shared<std::promise<absl::Status>>();
+  store_->pulls().Read(*call, [answered](const auto& values) { answered->set_value(values.status()); });
+  EXPECT_TRUE(store_->replayer().FinishState(kShard, 5, 2).ok());
+  store_->shards().Own(kShard, 3);
+  busy.Release();
+  const absl::Status status = answered->get_future().get();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
 }
 
 TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {

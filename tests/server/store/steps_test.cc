@@ -2,6 +2,7 @@
 // that wait for them.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <latch>
 #include <limits>
@@ -641,6 +642,51 @@ TEST_F(StepsTest, AStepThatNoTimerKnowsIsFoundByTheTick) {
   store_->Tick();
   store_->shards().executors().Drain();
   EXPECT_THAT(ValuesAt(1), Each(6.0f));
+}
+
+// Regression: without log and followers the term that a shard told stayed that of an earlier life.
+TEST_F(StepsTest, EachKindOfUpdateThatNothingLogsBeginsATermToo) {
+  MakeTables();
+  v1::TableSpec expires = AddingRows("expires", kDim);
+  expires.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  ASSERT_TRUE(Ensure({expires}).ok());
+  auto rows = NewPush(1);
+  rows.AddRows(TableIdOf("expires"), kDim, {{kKey, 1.0f}}, true);
+  ASSERT_TRUE(Push(rows).ok());
+  const ShardId shard = ShardOfKey(kKey, kShards);
+  uint64_t term = 0;
+  const auto expect_begins_with = [&](const char* what, const std::function<void()>& update) {
+    const auto expect_term = [&] {
+      store_->shards().Run(shard, [&](Shard* one) { EXPECT_EQ(one->term(), term) << what; });
+    };
+    store_->shards().Own(shard, term + 1);
+    expect_term();
+    update();
+    ++term;
+    expect_term();
+  };
+  expect_begins_with("a push", [&] { Bring(2, 0, 0, 1); });
+  Bring(3, 0, 1, 1);
+  expect_begins_with("a step that ends", [&] { ValuesAt(1); });
+  expect_begins_with("settings", [&] {
+    v1::TableSpec faster = AddingRows("async", kDim);
+    faster.mutable_optimizer()->set_learning_rate(-2);
+    EXPECT_TRUE(Ensure({faster}).ok());
+  });
+  expect_begins_with("settings that another ps told", [&] {
+    v1::TableSpec told = *store_->tables().SpecOf("async");
+    told.mutable_optimizer()->set_learning_rate(-3);
+    told.set_revision(uint64_t{1} << 32);
+    EXPECT_TRUE(store_->tables().Restore(told).ok());
+    store_->shards().executors().Drain();
+  });
+  expect_begins_with("a sweep", [&] {
+    while (StatusOf("expires").rows() > 0) {
+      time_.AdvanceMs(10'001);
+      store_->Tick();
+      for (uint32_t step = 0; step < 2 * kShards; ++step) store_->shards().executors().Drain();
+    }
+  });
 }
 
 TEST_F(StepsTest, TokensMakeAStepOfWhateverComesAndNoPullWaits) {
