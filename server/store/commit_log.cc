@@ -74,7 +74,7 @@ void CommitLog::AwaitCommitted(size_t executor, std::span<const ReplicaSink::Pos
 
 void CommitLog::AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records) {
   Stamp(shard, now_ms, records);
-  if (HasFollowers()) replicas_->Append(records, nullptr);
+  if (replicas_ != nullptr && HasLogOrFollowers()) replicas_->Append(records, nullptr);
   ShardLog* const log = LogOf(shards_->ExecutorOf(shard->id()));
   if (log != nullptr) log->Append(records, nullptr, nullptr);
 }
