@@ -96,7 +96,7 @@ class ShardAssignment {
   // How a life of a server begins.
   struct Start {
     bool new_process = false;              // With an empty memory, not one that has lost its lease.
-    bool continues = false;                // In the folder that the life before had, and had last.
+    bool continues = false;                // MemberTable::Continues.
     std::optional<v1::ServerData> former;  // What the life before kept its data in; nullopt: unknown.
   };
   // A server has joined.
