@@ -79,6 +79,7 @@ absl::Status CoordinatorClient::CheckRoute(const ShardMap& map) const {
 
 void CoordinatorClient::FillHeartbeat(v1::HeartbeatRequest* request) {
   if (options_.progress) *request->mutable_server() = options_.progress();
+  if (options_.generation) request->set_generation(options_.generation());
   if (wants_copies_ && options_.copies) {
     for (v1::ShardCopy& copy : options_.copies()) *request->add_copies() = std::move(copy);
   }

@@ -40,8 +40,9 @@ class CoordinatorClient {
     uint32_t replicas = 1;     // Above 1 heartbeats come at least each second, so that failovers are heard of soon.
     uint64_t token = 0;        // Of every Join; 0: drawn.
     uint64_t predecessor = 0;  // The token of the life before in the same data folder; 0: unknown.
-    std::optional<v1::ServerData> data;  // What this ps begins with.
-    std::function<bool()> shared;        // Whether ServerData.shared is true by now. Null: it is as in `data`.
+    std::optional<v1::ServerData> data;    // What this ps begins with.
+    std::function<bool()> shared;          // Whether ServerData.shared is true by now. Null: it is as in `data`.
+    std::function<uint64_t()> generation;  // HeartbeatRequest.generation. Null: 0.
     // Runs on the member's thread with every map that is newer than the one before, after on_route's, and with the
     // newest after the ps has joined again. The lease is not renewed meanwhile: it must not take long. May be null.
     std::function<void(const ShardMap&)> on_change;

@@ -278,6 +278,7 @@ void ServerProcess::StartMember() {
   if (storage_ != nullptr) {
     options.data = storage_->dir().data();
     options.shared = [this] { return storage_->shared(); };
+    options.generation = [this] { return storage_->generation(); };
     options.token = storage_->dir().token();
     options.predecessor = storage_->dir().former_token();
   }
@@ -324,7 +325,7 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   }
   if (replication_ != nullptr) replication_->Begin();
   readiness_.Begin(/*wants_copies=*/config_.cluster().replicas() > 1);
-  if (replication_ != nullptr) MemberNow()->AskHeartbeat();
+  MemberNow()->AskHeartbeat();  // It tells that this life has begun.
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
 }

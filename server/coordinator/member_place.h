@@ -50,6 +50,15 @@ struct MemberPlace {
 // Places by index. Those that are there stay where they are when others are added.
 using MemberPlaces = std::deque<MemberPlace>;
 
+// Whether the folder of `data` is that of `former`, which is not 0.
+inline bool IsSameFolder(const v1::ServerData& data, const v1::ServerData& former) {
+  return former.folder() != 0 && data.folder() == former.folder();
+}
+// Whether it is that folder as it was before a life that has begun in it: an older copy was put in its place.
+inline bool IsOlderCopy(const v1::ServerData& data, const v1::ServerData& former) {
+  return IsSameFolder(data, former) && data.has_generation() && data.generation() < former.generation();
+}
+
 // "ps" or "worker".
 inline std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }
 // "worker 1".

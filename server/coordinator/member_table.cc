@@ -181,6 +181,12 @@ absl::StatusOr<MemberTable::Choice> MemberTable::Choose(const v1::JoinRequest& r
   return Choice{place, false};
 }
 
+bool MemberTable::Continues(const MemberPlace& place, const v1::JoinRequest& request) {
+  if (!place.data.has_value() || !IsSameFolder(request.data(), *place.data)) return false;
+  if (request.data().has_generation() && place.data->has_generation()) return !IsOlderCopy(request.data(), *place.data);
+  return request.predecessor() != 0 && request.predecessor() == place.token;
+}
+
 absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::JoinRequest& request) {
   const bool is_server = request.role() == v1::ROLE_SERVER;
   MemberPlaces& places = PlacesOf(request.role());
@@ -202,7 +208,8 @@ absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::Join
     return absl::AlreadyExistsError(absl::StrCat("index ", index, " is that of ", Describe(place),
                                                  ", which has taken the place of the process that asks for it"));
   }
-  const bool succeeds = request.predecessor() != 0 && request.predecessor() == place.token;
+  const bool succeeds =
+      (request.predecessor() != 0 && request.predecessor() == place.token) || Continues(place, request);
   const bool comes_back = is_server && (succeeds || place.address == request.address());
   if (!Alive(place) || comes_back) return &place;
   return absl::AlreadyExistsError(
@@ -265,7 +272,11 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   next.peer = request.peer();
   if (request.has_data()) {
     next.data = request.data();
-    next.data->set_held(same_process && place->data.has_value() && place->data->held());
+    const bool knew = same_process && place->data.has_value();
+    next.data->set_held(knew && place->data->held());
+    if (knew && place->data->generation() > next.data->generation()) {
+      next.data->set_generation(place->data->generation());
+    }
   }
   next.last_contact_ms = options_.time->NowMs();
   if (request.role() == v1::ROLE_SERVER) next.former_tokens = FormerTokens(*place, request);
@@ -366,6 +377,10 @@ void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& r
       place->data->set_held(true);
       ++changes_;
     }
+  }
+  if (place->data.has_value() && place->data->has_generation() && request.generation() > place->data->generation()) {
+    place->data->set_generation(request.generation());
+    ++changes_;
   }
   size_t left = limits::kHeartbeatEventsMax;
   for (const v1::Event& told : request.events()) {

@@ -61,9 +61,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
   ShardAssignment::Start start;
   start.former = place->data;
-  start.continues = start.former.has_value() && start.former->folder() != 0 && request.has_data() &&
-                    request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
-                    request.predecessor() == place->token;
+  start.continues = MemberTable::Continues(*place, request);
   if (is_server && place->incarnation == 0) moves_.TakePlace(place->index, request.data().served());
   start.new_process = !members_.Occupy(place, request);
   if (is_server) {

@@ -61,10 +61,10 @@ class Membership {
   // Gives a place to a process, whose watched_at is to be believed (watched_address.h). INVALID_ARGUMENT: another
   // cluster's, another number of shards, no such index, a server without an address. ALREADY_EXISTS, naming the holder:
   // the index is held by a process that lives (a server that comes back at the holder's own address, where no other
-  // process can listen, or that names the holder as its predecessor, whose data folder it could not have otherwise,
-  // takes over at once). RESOURCE_EXHAUSTED: no index was asked for and none is free. Indices that were never held or
-  // whose holder died are given before those of processes that shut down cleanly, lowest first. A process that lives,
-  // known by its token, gets the same answer as before: the first one may have been lost.
+  // process can listen, or that names the holder as its predecessor or has its data folder, which it could not have
+  // otherwise, takes over at once). RESOURCE_EXHAUSTED: no index was asked for and none is free. Indices that were
+  // never held or whose holder died are given before those of processes that shut down cleanly, lowest first. A process
+  // that lives, known by its token, gets the same answer as before: the first one may have been lost.
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.

@@ -27,6 +27,7 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"shards decided or not", state.undecided_size()},
                                    {"shards lost or not", state.lost_size()},
                                    {"folders of lost shards", state.lost_folders_size()},
+                                   {"generations of these folders", state.lost_generations_size()},
                                    {"equal copies", state.equal_copies_size()},
                                    {"other equal copies", state.other_equal_copies_size()},
                                    {"equal copies asleep or not", state.equal_asleep_size()},

@@ -18,6 +18,9 @@ namespace lodestone::server {
 namespace {
 
 constexpr size_t kShardRunsMax = 32;  // Of shards that moved, named in one event.
+constexpr char kWithoutData[] = "it has joined without what they held";
+constexpr char kWithOlderCopy[] =
+    "it has joined with an older copy of its folder, which lacks what was acknowledged since";
 
 }  // namespace
 
@@ -34,6 +37,7 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       learners_(options_.shards),
       lost_(options_.shards),
       lost_folders_(options_.shards),
+      lost_generations_(options_.shards),
       equal_(options_.shards) {
   const uint32_t servers = options_.first_servers();
   if (options_.followers() > 0) *followers_.mutable_firsts() = InitialFollowers(options_.shards, servers);
@@ -92,20 +96,20 @@ void ShardAssignment::FollowEqual(const MemberPlace& server) {
 
 void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
   if (!server.data.has_value()) return;  // It does not say: it is of an older version.
-  const uint64_t folder = server.data->folder();
+  const bool older = former.has_value() && IsOlderCopy(*server.data, *former);
+  const bool another = former.has_value() && !IsSameFolder(*server.data, *former);
   std::vector<ShardId> lost;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
     if (lost_[shard]) {
-      // Nothing was served since.
-      if (folder != 0 && folder == lost_folders_[shard] && !IsIncomplete(shard, former)) lost_[shard] = false;
-    } else if (former.has_value() && (folder == 0 || folder != former->folder()) &&
-               (former->folder() != 0 || former->held())) {
-      Lose(shard, former->folder());
+      // The folder that has it is back, and nothing was served since.
+      if (IsIncomplete(shard, server.data) && !IsIncomplete(shard, former)) lost_[shard] = false;
+    } else if (older || (another && (former->folder() != 0 || former->held()))) {
+      Lose(shard, *former);
       lost.push_back(shard);
     }
   }
-  NoteLost(server, lost);
+  NoteLost(server, lost, older ? kWithOlderCopy : kWithoutData);
 }
 
 void ShardAssignment::FindAllLost() {
@@ -124,20 +128,21 @@ void ShardAssignment::FindAllLost() {
     const MemberPlace& owner = servers[owners_[shard]];
     // Where there were followers or moves, it may have been another's when the coordinator last knew.
     if (!options_.replicated() && !shared && (served(owner) || !owner.data.has_value())) continue;
-    Lose(shard, 0);
+    Lose(shard, v1::ServerData());
     lost[owner.index].push_back(shard);
   }
-  for (const MemberPlace& place : servers) NoteLost(place, lost[place.index]);
+  for (const MemberPlace& place : servers) NoteLost(place, lost[place.index], kWithoutData);
 }
 
-void ShardAssignment::Lose(ShardId shard, uint64_t folder) {
+void ShardAssignment::Lose(ShardId shard, const v1::ServerData& data) {
   lost_[shard] = true;
-  lost_folders_[shard] = folder;
+  lost_folders_[shard] = data.folder();
+  lost_generations_[shard] = data.generation();
 }
 
-void ShardAssignment::NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards) {
+void ShardAssignment::NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards, const std::string& why) {
   if (shards.empty()) return;
-  const std::string text = absl::StrCat(shards.size(), " of its shards: it has joined without what they held");
+  const std::string text = absl::StrCat(shards.size(), " of its shards: ", why);
   events_->Note("lost", server, text);
   failovers_.push_back(absl::StrCat(members_.Describe(server), " lost ", text, "; they are not served"));
 }
@@ -514,7 +519,15 @@ void ShardAssignment::NoteTold(const MemberPlace* server) {
 }
 
 bool ShardAssignment::IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const {
-  return lost_[shard] && data.has_value() && data->folder() != 0 && data->folder() == lost_folders_[shard];
+  return lost_[shard] && data.has_value() && data->folder() != 0 && data->folder() == lost_folders_[shard] &&
+         !IsLostToOlderCopy(shard, data);
+}
+
+bool ShardAssignment::IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const {
+  v1::ServerData has;
+  has.set_folder(lost_folders_[shard]);
+  has.set_generation(lost_generations_[shard]);
+  return lost_[shard] && data.has_value() && IsOlderCopy(*data, has);
 }
 
 bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
@@ -550,7 +563,7 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
     }
     const bool open = equal_.HolderOf(shard) != 0 || undecided_[shard];
     if (owner.index == server.index && lacks && open && !lost_[shard]) {
-      Lose(shard, server.data->folder());
+      Lose(shard, *server.data);
       ++cut_short;
     }
     if (!lost_[shard] && !members_.HasEnded(owner)) continue;
@@ -594,6 +607,7 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   if (!HasLost()) return;
   state->mutable_lost()->Add(lost_.begin(), lost_.end());
   state->mutable_lost_folders()->Add(lost_folders_.begin(), lost_folders_.end());
+  state->mutable_lost_generations()->Add(lost_generations_.begin(), lost_generations_.end());
 }
 
 void ShardAssignment::Restore(const v1::CoordinatorState& state) {
@@ -607,6 +621,9 @@ void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
   if (!state.lost().empty()) lost_.assign(state.lost().begin(), state.lost().end());
   if (!state.lost_folders().empty()) lost_folders_.assign(state.lost_folders().begin(), state.lost_folders().end());
+  if (!state.lost_generations().empty()) {
+    lost_generations_.assign(state.lost_generations().begin(), state.lost_generations().end());
+  }
   RestoreFollowers(state);
   // It has followers now, or none any more.
   if ((options_.replicated() || HasFollowers()) == state.followers().empty()) NewEpoch();

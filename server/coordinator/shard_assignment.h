@@ -13,10 +13,11 @@
 // Where both end together, the one that comes back serves the shard, if it has all that was acknowledged (EqualCopies).
 // An owner that may lack the end of what it had, as its machine went down, waits for another server that has it whole.
 //
-// A shard whose owner comes back without what it held (another data folder, or none) is lost: nobody serves it until a
-// life with the former folder joins (unless it kept nothing and had no tables), or an operator accepts the loss or
-// promotes another copy. So it is with all shards that may have been another server's when a coordinator that has lost
-// its state, or knows of it only what checkpoints keep, meets servers that have served before.
+// A shard whose owner comes back without what it held (another data folder, an older copy of its own, or none) is lost:
+// nobody serves it until a life with the former folder joins (unless it kept nothing and had no tables), or an operator
+// accepts the loss or promotes another copy. So it is with all shards that may have been another server's when a
+// coordinator that has lost its state, or knows of it only what checkpoints keep, meets servers that have served
+// before.
 //
 // Without replicas, a shard has a follower only while it moves (ShardMoves), and the owner's end changes nothing: it is
 // waited for. When the follower is in sync, the owner is asked to give the shard up: it answers for it no more, and
@@ -87,6 +88,8 @@ class ShardAssignment {
   bool IsLost(ShardId shard) const { return lost_[shard]; }
   // Whether a shard is lost only as `data`, what its owner keeps it in, may lack its end, which another server has.
   bool IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const;
+  // Whether `data`, what its owner keeps it in, is an older copy of the folder that has the lost shard.
+  bool IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const;
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
@@ -96,7 +99,7 @@ class ShardAssignment {
   // How a life of a server begins.
   struct Start {
     bool new_process = false;              // With an empty memory, not one that has lost its lease.
-    bool continues = false;                // In the folder that the life before had, and had last.
+    bool continues = false;                // MemberTable::Continues.
     std::optional<v1::ServerData> former;  // What the life before kept its data in; nullopt: unknown.
   };
   // A server has joined.
@@ -180,8 +183,9 @@ class ShardAssignment {
   void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
   // The same once all first servers have joined a coordinator that knows nothing of a life of the cluster.
   void FindAllLost();
-  void Lose(ShardId shard, uint64_t folder);
-  void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
+  // `data`: what has it; of one without a folder, nothing does.
+  void Lose(ShardId shard, const v1::ServerData& data);
+  void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards, const std::string& why);
   // Leaves followers of the zone of another copy out of the first map, in which none is in sync.
   void PartZones();
   // What the join of `server` means for equal copies: it may bring one back, or need one.
@@ -215,8 +219,9 @@ class ShardAssignment {
   std::vector<bool> given_up_;  // Its owner has reported it: until HandOver.
   Learners learners_;
   std::vector<bool> lost_;
-  // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete.
-  std::vector<uint64_t> lost_folders_;
+  // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete. And
+  // the generation that it has at least.
+  std::vector<uint64_t> lost_folders_, lost_generations_;
   EqualCopies equal_;
   std::vector<bool> draining_;          // By server; empty: none.
   std::vector<std::string> failovers_;  // TakeFailovers.

@@ -64,8 +64,13 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
       std::vector<std::string> remedies = Promotions(members, lost);
       remedies.push_back(absl::StrCat("`psctl accept-loss ", place.index, "` goes on with what ps ", place.index,
                                       " has of them, perhaps nothing"));
+      const bool older = std::any_of(lost.begin(), lost.end(),
+                                     [&](ShardId shard) { return shards.IsLostToOlderCopy(shard, place.data); });
       const std::string why =
-          shards.owners_unknown()
+          older ? absl::StrCat("ps ", place.index,
+                               " was restarted with an older copy of its folder (a backup, or a snapshot), which lacks "
+                               "what was acknowledged since. Start it with its newest folder")
+          : shards.owners_unknown()
               ? absl::StrCat("the coordinator has lost its state, and does not know whether they were those of ps ",
                              place.index,
                              " (another coordinator.etcd, or server.data_dir of ps 0). Start it with the former one")

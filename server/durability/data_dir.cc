@@ -131,6 +131,7 @@ v1::ServerData DataDir::data() const {
   // What goes back does not have what others' followers have.
   if (whole_.has_value() && !goes_back()) data.set_whole(*whole_);
   data.set_folder(path_.empty() ? StableHash(checkpoint_dir_) | 1 : state_.folder());
+  if (!path_.empty()) data.set_generation(state_.generation());
   return data;
 }
 

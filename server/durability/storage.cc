@@ -120,7 +120,8 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
     checkpointer_.KeepHeldSegmentsOf(updates_.get());
     open_updates_.store(updates_.get(), std::memory_order_release);  // Before followers can ask for anything.
   }
-  shared_.store(dir_->has_followed(), std::memory_order_release);  // It is saved.
+  shared_.store(dir_->has_followed(), std::memory_order_release);  // It is saved, as is the generation.
+  generation_.store(dir_->generation(), std::memory_order_release);
   store->Serve(std::move(logs));
   SetWait("");
   {

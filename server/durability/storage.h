@@ -65,6 +65,8 @@ class Storage {
   absl::Status NoteShared();
   // Whether the disk knows. Any thread.
   bool shared() const { return shared_.load(std::memory_order_acquire); }
+  // The generation of this life, as the disk has it; 0: it has not begun. Any thread.
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
   // is back, and when it ends.
@@ -118,7 +120,8 @@ class Storage {
   std::atomic<bool> stop_{false};
   std::unique_ptr<UpdateLog> updates_;  // Made by Recover.
   std::atomic<UpdateLog*> open_updates_{nullptr};
-  std::atomic<bool> shared_{false};  // NoteShared was well.
+  std::atomic<bool> shared_{false};      // NoteShared was well.
+  std::atomic<uint64_t> generation_{0};  // Of the life that has begun.
   Checkpointer checkpointer_;
   TableRollback rollback_;
 

@@ -41,8 +41,9 @@ void LostShardsWait::NoteLost(const ShardMap& map, size_t lost, bool cut_short) 
                        index_, "`");
   } else {
     why = absl::StrCat(name_, " was restarted without the data of ", what,
-                       " (another server.data_dir, or none), and serves nothing until an operator decides: start it "
-                       "with its former folder, or `psctl promote` a ps that holds a copy, or `psctl accept-loss ",
+                       " (another server.data_dir, an older copy of it, or none), and serves nothing until an operator "
+                       "decides: start it with its former folder, or `psctl promote` a ps that holds a copy, or "
+                       "`psctl accept-loss ",
                        index_, "`");
   }
   absl::StrAppend(&why, "; `psctl status` of the coordinator's ps says which");

@@ -1,5 +1,6 @@
 // Whole ps and the two copies of their shards: when one is ready, and that those that come back without what they owned
 // serve nothing until an operator decides.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -217,6 +218,50 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatHeldNothingHasLostNothing) {
   ps_[1].reset();
   ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/false));
   EXPECT_TRUE(ps_[1]->WaitUntilReady().ok());
+}
+
+// A copy of a folder is the folder itself by its identity: it was served, without what was acknowledged since.
+TEST_F(LostShardsTest, APsWithAnOlderCopyOfItsFolderServesNothingOfItUntilItHasItsNewestFolderAgain) {
+  const auto recursive = std::filesystem::copy_options::recursive;
+  ASSERT_NO_FATAL_FAILURE(Start(0, 1, /*keeps=*/true));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/true));
+  ASSERT_TRUE(ps_[0]->WaitUntilReady().ok());
+  ASSERT_TRUE(ps_[1]->WaitUntilReady().ok());
+  ASSERT_TRUE(Ensure(0).ok());
+  ASSERT_TRUE(Ensure(1).ok());
+  ASSERT_NO_FATAL_FAILURE(PushToAll(1));
+  ps_[1].reset();
+  std::filesystem::copy(DataDirOf(1), folder_ + "/older", recursive);
+  ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/true));
+  ASSERT_TRUE(ps_[1]->WaitUntilReady().ok());
+  ASSERT_TRUE(Ensure(1).ok());
+  ASSERT_NO_FATAL_FAILURE(PushToAll(2));
+  ps_[1].reset();
+
+  std::filesystem::rename(DataDirOf(1), folder_ + "/newest");
+  std::filesystem::rename(folder_ + "/older", DataDirOf(1));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/true));
+  AwaitUnserved(1);
+  EXPECT_THAT(StatusOf(0).cluster().unserved(0),
+              HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted with an older copy of its folder"));
+  Await([this] {
+    const v1::StatusResponse status = StatusOf(1);
+    return std::any_of(status.waits().begin(), status.waits().end(), [](const v1::WaitStatus& wait) {
+      return absl::StrContains(wait.what(), "an older copy of it");
+    });
+  });
+  EXPECT_EQ(Ensure(1).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ps_[1].reset();
+
+  std::filesystem::remove_all(DataDirOf(1));
+  std::filesystem::rename(folder_ + "/newest", DataDirOf(1));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/true));
+  ASSERT_TRUE(ps_[1]->WaitUntilReady().ok());
+  AwaitUnserved(0);
+  const v1::RouteResponse route = Route();
+  for (Key key = 0; key < kKeys; ++key) {
+    EXPECT_EQ(Row(route.owners(static_cast<int>(ShardOfKey(key, kShards))), key), 3) << "key " << key;
+  }
 }
 
 // B18 of the review of durability: without followers a ps serves also without a lease.

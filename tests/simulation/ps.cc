@@ -214,6 +214,7 @@ absl::Status Ps::Heartbeat() {
   request.set_incarnation(incarnation_);
   request.set_leaving(leaving_);
   request.mutable_server()->set_table_bytes(store_.tables().totals().second);
+  request.set_generation(storage_->generation());
   if (wants_copies_ && replication_ != nullptr) {
     for (v1::ShardCopy& copy : replication_->Copies()) *request.add_copies() = std::move(copy);
   }

@@ -42,16 +42,17 @@ class EqualCopiesTest : public ::testing::Test {
     ASSERT_TRUE(restored.ok()) << restored;
   }
 
-  enum Comes { kFirst, kWhole, kCutShort, kWithAnotherFolder, kAfterAnUnknownLife, kAgain };
+  enum Comes { kFirst, kWhole, kCutShort, kWithAnotherFolder, kAfterAnUnknownLife, kAfterAFailedStart, kAgain };
   void Join(uint32_t server, Comes comes) {
     v1::JoinRequest request = ServerJoin(server, kEqualShards);
-    if (comes == kAfterAnUnknownLife) ++tokens_[server];
+    if (comes == kAfterAnUnknownLife || comes == kAfterAFailedStart) ++tokens_[server];
     request.set_predecessor(comes == kFirst ? 0 : 10 * (server + 1) + tokens_[server]);
     if (comes != kAgain) ++tokens_[server];
     request.set_token(10 * (server + 1) + tokens_[server]);
     request.mutable_data()->set_folder(comes == kWithAnotherFolder ? 90 + server : 70 + server);
     request.mutable_data()->set_served(comes != kFirst);
     if (comes != kFirst) request.mutable_data()->set_whole(comes != kCutShort);
+    if (generation_ > 0) request.mutable_data()->set_generation(generation_);
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();
     lives_[server] = joined->incarnation();
@@ -92,6 +93,17 @@ class EqualCopiesTest : public ::testing::Test {
     time_.AdvanceMs(1);
     members_->TakeExpired();
   }
+  // Server 0 owns all and the other one has it in sync; from now on they say how many lives have begun in their
+  // folders.
+  void TellGenerations() {
+    generation_ = 4;
+    LetBothExpire(1);
+    Join(1, kCutShort);
+    Join(0, kWhole);
+    for (const uint32_t server : {0, 1}) AskRoute(server);
+    for (ShardId shard = 0; shard < kEqualShards; ++shard) Report(shard, true);
+    EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  }
   // As clients see it.
   ShardMap Map() const {
     const auto route = members_->shards().Route();
@@ -107,6 +119,7 @@ class EqualCopiesTest : public ::testing::Test {
   std::unique_ptr<Membership> members_;
   Incarnation lives_[2] = {};
   uint64_t tokens_[2] = {};
+  uint64_t generation_ = 0;  // Of the folders that join; 0: they do not say.
 };
 
 TEST_F(EqualCopiesTest, IfTheFollowersLeaseEndsFirstItServesAllTheSameWhenItComesBackAlone) {
@@ -259,6 +272,39 @@ TEST_F(EqualCopiesTest, ASuccessorThatLostTheEndOfItsLogWipesNoCopyThatHasIt) {
   EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Map().LostBy(0), IsEmpty());
   EXPECT_THAT(Lines(), IsEmpty());
+}
+
+// The start that failed had drawn a token, so that the next one was not believed, and the owner went on without the end
+// of its log.
+TEST_F(EqualCopiesTest, AStartThatNeverJoinedCostsAServerNoEqualCopy) {
+  TellGenerations();
+  LetBothExpire(0);
+  Join(1, kCutShort);  // Its machine went down; server 0's process alone.
+  ASSERT_THAT(Map().LostBy(1), ElementsAre(0, 1, 2, 3));
+  Join(0, kAfterAFailedStart);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+}
+
+TEST_F(EqualCopiesTest, AnOlderCopyOfAFolderProvesNothing) {
+  TellGenerations();
+  LetBothExpire(1);
+  --generation_;
+  Join(1, kWhole);  // It was copied when the life that ended had joined, and not begun yet.
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AHeartbeatTellsThatALifeHasBegunSince) {
+  TellGenerations();
+  v1::HeartbeatRequest begun;
+  begun.set_incarnation(lives_[1]);
+  begun.set_generation(generation_ + 1);
+  ASSERT_TRUE(members_->Heartbeat(begun).ok());
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  for (const uint32_t server : {0, 1}) Beat(server);
+  LetBothExpire(1);
+  Join(1, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3)) << "it is a copy from before that";
 }
 
 TEST_F(EqualCopiesTest, OneThatIsThereTakesOverFromAnOwnerThatComesBackWithoutTheEndOfItsLog) {

@@ -61,9 +61,10 @@ struct Process {
 struct Disk {
   std::array<Pushes, kRandomShards> shards;
   uint64_t folder = 0;
-  uint64_t token = 0;  // Of the last process.
-  bool fresh = true;   // No process has written there.
-  bool whole = true;   // The machine has not gone down since one began to, and what it had before is there.
+  uint64_t token = 0;       // Of the last process.
+  uint64_t generation = 0;  // Processes that have begun to write there.
+  bool fresh = true;        // No process has written there.
+  bool whole = true;        // The machine has not gone down since one began to, and what it had before is there.
 };
 
 class Cluster {
@@ -244,6 +245,7 @@ class Cluster {
     Process& process = processes_[server];
     process = Process();
     process.running = true;
+    if (Draw(4) == 0) disks_[server].token = ++tokens_;  // A start before this one never got as far as to join.
     process.token = ++tokens_;
     process.predecessor = std::exchange(disks_[server].token, process.token);
     if (disks_[server].folder == 0) disks_[server].folder = ++folders_;
@@ -262,6 +264,7 @@ class Cluster {
     request.set_token(process.token);
     request.set_predecessor(process.predecessor);
     request.mutable_data()->set_folder(disks_[server].folder);
+    request.mutable_data()->set_generation(disks_[server].generation);
     request.mutable_data()->set_knows_learners(true);
     if (process.whole.has_value()) request.mutable_data()->set_whole(*process.whole);
     const auto joined = members_->Join(request);
@@ -275,6 +278,7 @@ class Cluster {
     if (!process.running) return;
     v1::HeartbeatRequest request;
     request.set_incarnation(process.life);
+    if (process.map.has_value()) request.set_generation(disks_[server].generation);
     const auto beat = members_->Heartbeat(request);
     if (!beat.ok()) return Join(server);
     if (!process.map.has_value() || beat->route_epoch() > process.map->epoch()) FollowRoute(server);
@@ -304,6 +308,7 @@ class Cluster {
       EXPECT_TRUE(HasAll(server, shard)) << "it begins to serve shard " << shard;
     }
     disks_[server].whole = true;  // It writes from now on.
+    if (!process.map.has_value()) ++disks_[server].generation;
     disks_[server].fresh = false;
     for (ShardId shard = 0; shard < kRandomShards; ++shard) {
       const bool owned = Owns(server, shard) && process.map->TermOf(shard) == map.TermOf(shard);

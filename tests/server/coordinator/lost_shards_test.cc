@@ -44,6 +44,20 @@ class LostShardsTest : public ::testing::Test {
     request.mutable_data()->set_served(served);
     Join(server, request);
   }
+  // The same where `generation` lives have begun in the folder.
+  void JoinAfter(uint64_t generation, uint32_t server, uint64_t folder) {
+    v1::JoinRequest request = RequestOf(server);
+    request.mutable_data()->set_folder(folder);
+    request.mutable_data()->set_generation(generation);
+    Join(server, request);
+  }
+  // That many have begun, with the present one.
+  void HasBegun(uint32_t server, uint64_t generation) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(lives_[server]);
+    request.set_generation(generation);
+    ASSERT_TRUE(members_->Heartbeat(request).ok());
+  }
   v1::JoinRequest RequestOf(uint32_t server) const { return ServerJoin(server, kMissingShards); }
   void Join(uint32_t server, const v1::JoinRequest& request) {
     const auto joined = members_->Join(request);
@@ -172,6 +186,99 @@ TEST_F(LostShardsTest, AnOwnerThatFindsItsFormerFolderHasFoundItsShardsAgain) {
   Join(0, 70, /*served=*/true);
   EXPECT_THAT(Map().LostBy(0), IsEmpty());
   EXPECT_GT(Map().epoch(), before);
+}
+
+// The folder that was put back had the same identity, and was served as it was.
+TEST_F(LostShardsTest, AnOlderCopyOfTheFolderLacksTheShardsUntilTheNewestIsBack) {
+  for (const uint32_t replicas : {1, 2}) {
+    Begin(replicas);
+    JoinAfter(3, 0, 70);
+    JoinAfter(3, 1, 71);
+    HasBegun(0, 4);
+    ASSERT_NO_FATAL_FAILURE(Restart(replicas));
+    Beat(0);
+    LetExpire(0);
+    JoinAfter(3, 0, 70);
+    EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2));
+    EXPECT_THAT(Map().LostBy(1), IsEmpty());
+    ASSERT_THAT(Lines(), SizeIs(1));
+    EXPECT_THAT(Lines()[0], HasSubstr("2 of 4 shards are lost and not served: ps 0 was restarted with an older copy"));
+    EXPECT_THAT(Lines()[0], HasSubstr("`psctl accept-loss 0`"));
+    EXPECT_THAT(members_->TakeFailovers().back(), HasSubstr("lost 2 of its shards: it has joined with an older copy"));
+    LetExpire(0);
+    JoinAfter(3, 0, 70);
+    EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2)) << "it was started again";
+    ASSERT_NO_FATAL_FAILURE(Restart(replicas));
+    Beat(0);
+    LetExpire(0);
+    JoinAfter(3, 0, 70);
+    EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2)) << "the coordinator was, too";
+    LetExpire(0);
+    JoinAfter(4, 0, 70);
+    EXPECT_THAT(Map().LostBy(0), IsEmpty());
+    EXPECT_THAT(Lines(), IsEmpty());
+  }
+}
+
+TEST_F(LostShardsTest, AnOlderCopyOfTheFolderIsServedOnceTheLossIsAccepted) {
+  JoinAfter(4, 0, 70);
+  JoinAfter(4, 1, 71);
+  LetExpire(0);
+  JoinAfter(2, 0, 70);
+  ASSERT_THAT(Map().LostBy(0), ElementsAre(0, 2));
+  ASSERT_TRUE(AcceptLoss(0).ok());
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+  LetExpire(0);
+  JoinAfter(2, 0, 70);
+  EXPECT_THAT(Map().LostBy(0), IsEmpty()) << "it has what it was accepted with";
+}
+
+TEST_F(LostShardsTest, AnOlderCopyOfAFormerFolderHasNotWhatWasLostWithThat) {
+  JoinAfter(4, 0, 70);
+  JoinAfter(4, 1, 71);
+  LetExpire(0);
+  JoinAfter(0, 0, 72);
+  ASSERT_THAT(Map().LostBy(0), ElementsAre(0, 2));
+  LetExpire(0);
+  JoinAfter(3, 0, 70);
+  EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2));
+  LetExpire(0);
+  JoinAfter(4, 0, 70);
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+}
+
+TEST_F(LostShardsTest, StartsThatFailAndServersThatJoinAgainHaveNoOlderFolder) {
+  JoinAfter(0, 1, 71);
+  v1::JoinRequest same = RequestOf(0);
+  same.set_token(5);
+  same.mutable_data()->set_folder(70);
+  same.mutable_data()->set_generation(0);
+  Join(0, same);
+  HasBegun(0, 1);
+  LetExpire(0);
+  Join(0, same);  // It had lost its lease, and says what it began with.
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+  for (uint64_t token = 6; token < 200; ++token) {  // Each is killed before it serves.
+    v1::JoinRequest next = same;
+    next.set_token(token);
+    next.mutable_data()->set_generation(1);
+    Join(0, next);
+    ASSERT_THAT(Map().LostBy(0), IsEmpty());
+  }
+  LetExpire(0);
+  JoinAfter(0, 0, 70);
+  EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2)) << "the life that joined again had begun";
+}
+
+TEST_F(LostShardsTest, AServerThatDoesNotSayHowManyLivesBeganIsTakenToHaveItsNewestFolder) {
+  JoinAfter(4, 0, 70);
+  JoinAfter(4, 1, 71);
+  LetExpire(0);
+  Join(0, 70, /*served=*/true);  // Of an older version.
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+  LetExpire(0);
+  JoinAfter(1, 0, 70);
+  EXPECT_THAT(Map().LostBy(0), IsEmpty()) << "what it had before is not known";
 }
 
 TEST_F(LostShardsTest, ACopyOfLostShardsCanBePromotedAndNotOneThatNobodyHolds) {

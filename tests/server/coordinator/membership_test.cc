@@ -417,6 +417,27 @@ TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
   EXPECT_EQ(members_.Join(stranger).status().code(), absl::StatusCode::kAlreadyExists) << "0 is no predecessor";
 }
 
+TEST_F(MembershipTest, AServerTakesOverAtOnceInTheSameFolderAlsoAfterStartsThatFailed) {
+  v1::JoinRequest former = Server(1, "b:2");
+  former.set_token(7);
+  former.mutable_data()->set_folder(70);
+  former.mutable_data()->set_generation(3);
+  Join(Server(0, "a:1"));
+  const Incarnation first = Join(former);
+  v1::JoinRequest next = Server(1, "c:3");
+  next.set_token(9);
+  next.set_predecessor(8);
+  next.mutable_data()->set_folder(70);
+  EXPECT_EQ(members_.Join(next).status().code(), absl::StatusCode::kAlreadyExists) << "it is of an older version";
+  next.mutable_data()->set_generation(2);
+  EXPECT_EQ(members_.Join(next).status().code(), absl::StatusCode::kAlreadyExists) << "an older copy of the folder";
+  next.mutable_data()->set_generation(3);
+  next.mutable_data()->set_folder(71);
+  EXPECT_EQ(members_.Join(next).status().code(), absl::StatusCode::kAlreadyExists) << "another folder";
+  next.mutable_data()->set_folder(70);
+  EXPECT_GT(Join(next), first);
+}
+
 TEST_F(MembershipTest, TheRouteOutlivesAServerAndTellsThatItIsAway) {
   const Incarnation first = Join(Server(0, "a:1"));
   const Incarnation second = Join(Server(1, "b:2"));

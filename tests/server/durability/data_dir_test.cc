@@ -19,6 +19,13 @@ class DataDirTest : public StorageFixture {
     EXPECT_EQ((*dir)->cut_short(), data.has_whole() && !data.whole());
     return data.has_whole() ? std::optional<bool>(data.whole()) : std::nullopt;
   }
+  // What a ps that is started in the folder says of the lives that have begun there, and ends before its own does.
+  uint64_t Generation(const v1::Config& config) {
+    const auto dir = DataDir::Open(config);
+    EXPECT_TRUE(dir.ok()) << dir.status();
+    EXPECT_TRUE((*dir)->data().has_generation());
+    return (*dir)->data().generation();
+  }
   // The same if the machine has started again since.
   static v1::Config InAnotherBoot(v1::Config config) {
     v1::ServerState state = StateOf(config);
@@ -63,6 +70,21 @@ TEST_F(DataDirTest, AFolderOfAPsThatWasKilledIsWholeAsLongAsTheMachineHasNotGone
   EXPECT_EQ(Whole(cut), false);
   { const Ps ps = StartWell(cut); }
   EXPECT_EQ(Whole(cut), true) << "it goes on from what it had";
+}
+
+// The coordinator knew a folder by the last process in it, and did not believe the next one after a start that had
+// failed.
+TEST_F(DataDirTest, AStartThatEndsBeforeItServesIsNoLifeOfTheFolder) {
+  EXPECT_EQ(Generation(config_), 0);
+  EXPECT_EQ(Generation(config_), 0);
+  {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(ps.storage->generation(), 1);
+  }
+  EXPECT_EQ(Generation(config_), 1);
+  EXPECT_EQ(Generation(config_), 1);
+  { const Ps ps = StartWell(config_); }
+  EXPECT_EQ(Generation(config_), 2);
 }
 
 // The coordinator would make it the owner of what it followed, and it brings none of that back.
