@@ -22,14 +22,18 @@ void Learners::Set(ShardId shard, std::optional<uint32_t> server, std::optional<
 }
 
 bool Learners::Remove(uint32_t server) {
-  const bool learnt = std::find(servers_.begin(), servers_.end(), server + 1) != servers_.end();
-  std::replace(servers_.begin(), servers_.end(), server + 1, 0u);
+  bool learnt = false;
+  for (ShardId shard = 0; shard < servers_.size(); ++shard) {
+    if (servers_[shard] != server + 1) continue;
+    Set(shard, std::nullopt);
+    learnt = true;
+  }
   return learnt;
 }
 
 void Learners::RemoveFollowers(const Followers& followers) {
   for (ShardId shard = 0; shard < servers_.size(); ++shard) {
-    if (servers_[shard] > 0 && followers.Follows(servers_[shard] - 1, shard)) servers_[shard] = 0;
+    if (servers_[shard] > 0 && followers.Follows(servers_[shard] - 1, shard)) Set(shard, std::nullopt);
   }
 }
 
