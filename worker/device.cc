@@ -29,20 +29,16 @@ kernels::Precision PrecisionOf(v1::WorkerConfig::Precision precision) {
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerConfig& config, uint32_t index) {
   const std::string& device = config.device();
-  if (device == "cpu") return std::unique_ptr<kernels::Backend>();
+  const absl::StatusOr<DeviceName> name = ParseDeviceName(device);
+  if (!name.ok()) return Annotate(name.status(), "worker.device");
+  if (name->kind == DeviceName::Kind::kCpu) return std::unique_ptr<kernels::Backend>();
   kernels::CudaOptions options;
   options.precision = PrecisionOf(config.precision());
   options.cublas = config.cublas();
-  absl::string_view number = device;
-  const bool any = device == "auto" || device == "cuda";
-  if (!any &&
-      (!absl::ConsumePrefix(&number, "cuda:") || !absl::SimpleAtoi(number, &options.device) || options.device < 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker.device: '", device, "' is none of auto, cpu, cuda and cuda:N, where N counts from 0"));
-  }
-  if (any) {
-    const absl::StatusOr<int> devices = kernels::CudaDevices();
-    if (devices.ok()) options.device = static_cast<int>(index % static_cast<uint32_t>(*devices));
+  if (name->number.has_value()) {
+    options.device = *name->number;
+  } else if (const absl::StatusOr<int> devices = kernels::CudaDevices(); devices.ok()) {
+    options.device = static_cast<int>(index % static_cast<uint32_t>(*devices));
   }
   auto backend = kernels::CreateCuda(options);
   if (backend.ok()) {

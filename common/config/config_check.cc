@@ -9,14 +9,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/host_port.h"
 #include "common/base/limits.h"
 #include "common/config/checkpoint_to_load.h"
 #include "common/config/data_check.h"
+#include "common/config/device_name.h"
 #include "common/config/field_range.h"
 #include "common/config/table_check.h"
 
@@ -99,15 +98,6 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
   }
 }
 
-void CheckDevice(const std::string& device, Problems* problems) {
-  absl::string_view number = device;
-  uint32_t index = 0;
-  const bool named = device == "auto" || device == "cpu" || device == "cuda";
-  if (named || (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index))) return;
-  problems->push_back(
-      {"worker.device", absl::StrCat("`", device, "` is none of auto, cpu, cuda and cuda:N, where N counts from 0")});
-}
-
 void CheckStorage(const v1::Config& config, Problems* problems) {
   const v1::ClusterConfig::Durability durability = config.cluster().durability();
   const bool has_data_dir = !config.server().data_dir().empty();
@@ -164,7 +154,7 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
 // A rate below 0 is for those who have the servers add what they push (lodestone.assign), not for a model.
 void CheckModelOptimizer(const v1::Optimizer& optimizer, const std::string& path, Problems* problems) {
   CheckOptimizer(optimizer, path, problems);
-  if (optimizer.learning_rate() < 0) {
+  if (optimizer.learning_rate() < 0 && !optimizer.has_ftrl()) {
     problems->push_back({path + ".learning_rate", "must not be negative: the loss would rise with each step"});
   }
 }
@@ -399,7 +389,9 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckCluster(config, &problems);
   CheckAddresses(config, &problems);
   CheckStorage(config, &problems);
-  CheckDevice(config.worker().device(), &problems);
+  if (const auto device = ParseDeviceName(config.worker().device()); !device.ok()) {
+    problems.push_back({"worker.device", std::string(device.status().message())});
+  }
   CheckModel(config.model(), &problems);
   CheckData(config.data(), config.model().type(), &problems);
   CheckConsistency(config, &problems);

@@ -56,14 +56,16 @@ absl::Status OutputFile::Check(const std::string& path) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, ": is ", kind, ", and cannot be written as a file: name another"));
     }
+  } else if (errno != ENOENT && errno != ENOTDIR) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": stat"));
   }
   const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
   std::error_code error;
-  if (std::filesystem::exists(folder, error) || error) {
-    if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": the folder ", folder, " cannot be written to"));
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no folder ", folder, ": make it first"));
   }
-  return absl::NotFoundError(absl::StrCat(path, ": there is no folder ", folder, ": make it first"));
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat(path, ": the folder ", folder, " cannot be written to"));
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path) {

@@ -390,6 +390,24 @@ TEST(PsctlLocal, AModelThatCannotBeWrittenIsRefusedBeforeTheTraining) {
   }
 }
 
+// Regression: the result was lost too.
+TEST(PsctlLocal, AModelThatCouldNotBeWrittenLeavesTheResultAndWhatItWasToBeWrittenFrom) {
+  const std::string model = TestFile("full.safetensors");
+  std::filesystem::create_symlink("/dev/full", model);
+  std::vector<std::string> arguments = Small({"--model", model});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("auc "));
+  const std::string again = "to try again: psctl export ";
+  const size_t at = run.output().find(again);
+  ASSERT_NE(at, std::string::npos) << run.output();
+  const size_t begin = at + again.size();
+  const std::filesystem::path source = run.output().substr(begin, run.output().find(" --out", begin) - begin);
+  EXPECT_TRUE(std::filesystem::is_directory(source)) << source;
+  std::filesystem::remove_all(source.parent_path().parent_path());  // The run's own folder.
+}
+
 TEST(PsctlLocal, AMissingProgramIsNamed) {
   PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--worker-binary", "/nowhere/worker"});
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));

@@ -66,12 +66,19 @@ void AddBounds(const FieldDescriptor& field, Json* schema) {
 
 // One name of an enum in lower case, with what each means.
 Json EnumSchema(const EnumDescriptor& type, std::string* description) {
-  Json schema = {{"type", "string"}, {"enum", Json::array()}};
+  Json schema = {{"enum", Json::array()}};
+  // Tools that write YAML make true and false of yes and no.
+  const bool has_flags = type.FindValueByName("YES") != nullptr && type.FindValueByName("NO") != nullptr;
+  schema["type"] = has_flags ? Json({"string", "boolean"}) : Json("string");
   for (int i = 0; i < type.value_count(); ++i) {
     const std::string name = absl::AsciiStrToLower(type.value(i)->name());
     schema["enum"].push_back(name);
     const std::string comment = Comment(*type.value(i));
     if (!comment.empty()) absl::StrAppend(description, description->empty() ? "" : "\n", "- ", name, ": ", comment);
+  }
+  if (has_flags) {
+    schema["enum"].push_back(true);
+    schema["enum"].push_back(false);
   }
   return schema;
 }
@@ -107,7 +114,7 @@ Json ValueSchema(const FieldDescriptor& field, std::string* description) {
     schema["pattern"] = "^[0-9_.eE+]+ ?([KMGT]iB?|[kKMGT]B)?$";
   } else if (field.name().ends_with("_ms")) {
     schema["type"] = {"integer", "string"};
-    schema["pattern"] = "^[0-9_.eE+]+ ?(ms|s|min|h|d)?$";
+    schema["pattern"] = "^[0-9_.eE+]+ ?(ms|s|min|m|h|d)?$";
   }
   AddBounds(field, &schema);
   return schema;

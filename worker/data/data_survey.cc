@@ -249,10 +249,21 @@ class Survey {
     }
   }
 
-  // Whether the first test file is read as the training files are.
+  // Whether the first test file that has samples is read as the training files are.
   absl::Status ReadTest() {
-    if (out_.found.files.test.empty()) return absl::OkStatus();
-    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, Open(0, /*test=*/true));
+    const std::vector<std::string>& files = out_.found.files.test;
+    if (files.empty()) return absl::OkStatus();
+    bool any = false;
+    for (size_t f = 0; f < files.size() && !any; ++f) {
+      LODESTONE_ASSIGN_OR_RETURN(any, ReadTestFile(f));
+    }
+    if (any) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(files[0], ": no sample in the test files"));
+  }
+
+  // Whether there is anything in a test file.
+  absl::StatusOr<bool> ReadTestFile(size_t file) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, Open(file, /*test=*/true));
     ParsedLine parsed;
     uint64_t samples = 0, malformed = 0;
     for (uint64_t i = 0; i < kTestRows && reader != nullptr; ++i) {
@@ -271,9 +282,7 @@ class Survey {
             absl::StrCat(reader->PlaceOf(reader->position(), error), ": ", error.message));
       }
     }
-    const bool may_be_in_others = reader == nullptr || malformed > 0 || out_.found.files.test.size() > 1;
-    if (samples > 0 || may_be_in_others) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(out_.found.files.test[0], ": no sample in the test files"));
+    return reader == nullptr || samples + malformed > 0;
   }
 
   const v1::DataConfig& config_;

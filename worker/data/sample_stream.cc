@@ -10,14 +10,6 @@
 #include "worker/data/label_counts.h"
 
 namespace lodestone::worker {
-namespace {
-
-// A batch that has so many keys gets no more samples.
-constexpr size_t kKeysEnough = 1 << 20;
-constexpr size_t kNumbersEnough = 1 << 24;  // The same of numbers: images may be large.
-
-}  // namespace
-
 SampleStream::SampleStream(v1::DataConfig config, std::shared_ptr<const v1::ModelDescription> model,
                            std::vector<std::string> files, Options options, LabelIndex labels)
     : config_(std::move(config)),

@@ -26,6 +26,10 @@ namespace lodestone::worker {
 
 class SampleStream {
  public:
+  // A batch that has so many keys, or numbers, gets no more samples: images may be large.
+  static constexpr size_t kKeysEnough = 1 << 20;
+  static constexpr size_t kNumbersEnough = 1 << 24;
+
   struct Options {
     // Whether samples must have their labels. Otherwise lines may be without, and labels are 0.
     bool labels = false;

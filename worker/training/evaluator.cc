@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "worker/client/client.h"
+#include "worker/data/sample_stream.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/compute.h"
@@ -18,9 +19,6 @@ namespace {
 
 // Samples per pull: large, because the parameters do not change in between.
 constexpr uint64_t kBatchSizeMax = 2048;
-// A batch that has so many keys, or numbers, gets no more samples: as in predictions (worker/data/sample_stream.cc).
-constexpr uint64_t kKeysEnough = 1 << 20;
-constexpr uint64_t kNumbersEnough = 1 << 24;
 constexpr uint64_t kWidthSamplesMax = 16;  // Read for the mean number of keys.
 constexpr uint64_t kReadAheadSpread = 4;
 
@@ -33,7 +31,7 @@ uint64_t KeysPerSample(const Schema& schema, const Dataset& data) {
   uint64_t keys = 0;
   Batch batch;
   for (uint64_t i = 0; i < samples; ++i) {
-    data.Read(std::vector<uint64_t>{data.size() / samples * i}, &batch);
+    data.Read(std::vector<uint64_t>{i * data.size() / samples}, &batch);
     keys += batch.keys.size();
   }
   return samples == 0 ? 0 : CeilingOf(keys, samples);
@@ -44,7 +42,8 @@ uint64_t KeysPerSample(const Schema& schema, const Dataset& data) {
 uint64_t EvaluationBatchSize(const Schema& schema, const Dataset& data) {
   const uint64_t keys = std::max<uint64_t>(1, KeysPerSample(schema, data));
   const uint64_t numbers = std::max<uint64_t>(1, schema.numeric_count);
-  return std::min({kBatchSizeMax, CeilingOf(kKeysEnough, keys), CeilingOf(kNumbersEnough, numbers)});
+  return std::min({kBatchSizeMax, CeilingOf(SampleStream::kKeysEnough, keys),
+                   CeilingOf(SampleStream::kNumbersEnough, numbers)});  // As in predictions.
 }
 
 void WarnOfMissingLabels(const EvaluationMetrics::Result& result) {

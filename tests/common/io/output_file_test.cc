@@ -22,6 +22,8 @@ TEST(OutputFile, IsCheckedBeforeItIsOpened) {
   std::filesystem::create_symlink("nowhere/file", folder + "/link");
   EXPECT_THAT(std::string(OutputFile::Check(folder + "/link").message()),
               HasSubstr("there is no folder " + folder + "/nowhere: make it first"));
+  std::filesystem::create_symlink("loop", folder + "/loop");
+  EXPECT_THAT(std::string(OutputFile::Check(folder + "/loop").message()), HasSubstr("levels of symbolic links"));
   for (const auto& [path, why] :
        {std::pair<std::string, std::string>(folder, "is a folder, and cannot be written as a file"),
         {folder + "/missing/file", "there is no folder " + folder + "/missing"}}) {

@@ -132,6 +132,9 @@ TEST(DataSurvey, ATestFileThatIsReadOtherwiseIsAnError) {
   config.mutable_data()->set_test(0, WriteFile("empty.csv", "y,n,city,same,told,copy\n"));
   EXPECT_THAT(std::string(SurveyData(config.data(), LabelKind::kClass, 1000).status().message()),
               HasSubstr("empty.csv: no sample in the test files"));
+  config.mutable_data()->add_test(WriteFile("empty_too.csv", "y,n,city,same,told,copy\n"));
+  EXPECT_THAT(std::string(SurveyData(config.data(), LabelKind::kClass, 1000).status().message()),
+              HasSubstr("empty.csv: no sample in the test files"));
 }
 
 TEST(DataFiles, ATestFileThatIsTrainedOnIsAnErrorForEveryWorker) {

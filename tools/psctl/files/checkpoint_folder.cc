@@ -24,10 +24,10 @@ absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
     return absl::StartsWith(name, "ps-") && std::filesystem::is_regular_file(folder / name, error);
   });
   if (is_one) return CheckpointFolder{folder.parent_path(), folder.filename()};
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<server::FoundManifest> found, server::FindManifests(folder, ""));
   const std::filesystem::path within = folder / "checkpoints";  // Of a data folder.
-  const bool is_data_folder = found.empty() && std::filesystem::is_directory(within, error);
-  return CheckpointFolder{is_data_folder ? within : folder, ""};
+  if (!std::filesystem::is_directory(within, error)) return CheckpointFolder{folder, ""};
+  const auto beside = server::FindManifests(folder, "");  // An error: there are folders that are none of ours.
+  return CheckpointFolder{beside.ok() && !beside->empty() ? folder : within, ""};
 }
 
 }  // namespace lodestone::psctl

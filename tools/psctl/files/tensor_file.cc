@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -47,6 +49,12 @@ class Output {
   const std::unique_ptr<OutputFile> file_;
   uint64_t offset_ = 0;
 };
+
+absl::Status NoNpzInPieces(const std::string& path) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path,
+      ": is a FIFO or a device, and an npz file is not written from its beginning to its end; a safetensors file is"));
+}
 
 absl::string_view Text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -284,8 +292,14 @@ uint64_t Tensor::bytes() const {
 }
 
 absl::Status TensorFile::CheckPath(const std::string& path) {
-  if (absl::EndsWith(path, kSafetensors) || absl::EndsWith(path, kNpz)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": the name must end in ", kSafetensors, " or ", kNpz));
+  if (absl::EndsWith(path, kSafetensors)) return absl::OkStatus();
+  if (!absl::EndsWith(path, kNpz)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": the name must end in ", kSafetensors, " or ", kNpz));
+  }
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  return std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status) ? NoNpzInPieces(path)
+                                                                                        : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string& path, std::vector<Tensor> tensors,
@@ -298,12 +312,7 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string
   }
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, OutputFile::Open(path));
   const bool is_npz = absl::EndsWith(path, kNpz);
-  if (is_npz && file->is_direct()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path,
-        ": is a FIFO or a device, and an npz file is not written from its beginning to its end; a safetensors "
-        "file is"));
-  }
+  if (is_npz && file->is_direct()) return NoNpzInPieces(path);
   auto output = std::make_unique<Output>(std::move(file));
   if (!is_npz) {
     auto made = std::make_unique<SafetensorsWriter>(std::move(output));

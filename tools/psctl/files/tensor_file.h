@@ -28,7 +28,8 @@ struct Tensor {
 
 class TensorFile {
  public:
-  // INVALID_ARGUMENT if the end of a file's name, .safetensors or .npz, does not say which kind it is.
+  // INVALID_ARGUMENT if the end of a file's name, .safetensors or .npz, does not say which kind it is, or npz cannot be
+  // written there: to a FIFO or a device.
   static absl::Status CheckPath(const std::string& path);
   // Texts about the tensors, by name: in safetensors' header by that name; in npz a member NAME.json, which NumPy gives
   // as bytes.

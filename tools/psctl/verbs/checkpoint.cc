@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -26,8 +28,16 @@ namespace {
 
 constexpr char kCheckpoint[] = "checkpoint";
 
-// Attempts at one that lacks shards which moved while it was written.
+// Attempts at one that lacks shards which moved while it was written, and the pause before the next.
 constexpr int kAttemptsMax = 3;
+constexpr std::chrono::milliseconds kAgain(100);
+
+// What no ps serves until an operator decides, by the lines that say it; none where that cannot be asked.
+std::vector<std::string> UnservedOf(const std::string& address, int timeout_ms) {
+  const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(address, timeout_ms);
+  if (!cluster.ok()) return {};
+  return {cluster->unserved().begin(), cluster->unserved().end()};
+}
 
 std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts, const Painter& paint) {
   Rows rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
@@ -105,11 +115,14 @@ int RunCheckpoint(CheckpointOptions options) {
   if (options.name.empty()) options.name = ManualCheckpointName(absl::Now());
   if (const absl::Status name = server::CheckCheckpointName(options.name); !name.ok())
     return FailUsage(kCheckpoint, name.message());
-  absl::StatusOr<std::vector<CheckpointPart>> parts;
-  absl::Status whole = absl::AbortedError("");
-  for (int attempt = 0; attempt < kAttemptsMax && absl::IsAborted(whole); ++attempt) {
-    parts = CheckpointCluster(options.address, options.name, options.timeout_ms,
-                              attempt == 0 ? std::vector<CheckpointPart>() : *std::move(parts));
+  auto parts = CheckpointCluster(options.address, options.name, options.timeout_ms);
+  if (!parts.ok()) return Fail(kCheckpoint, parts.status());
+  absl::Status whole = JudgeCheckpoint(options.name, *parts);
+  std::vector<std::string> unserved;
+  if (absl::IsAborted(whole)) unserved = UnservedOf(options.address, options.timeout_ms);
+  for (int attempt = 1; attempt < kAttemptsMax && absl::IsAborted(whole) && unserved.empty(); ++attempt) {
+    std::this_thread::sleep_for(kAgain);
+    parts = CheckpointCluster(options.address, options.name, options.timeout_ms, *std::move(parts));
     if (!parts.ok()) return Fail(kCheckpoint, parts.status());
     whole = JudgeCheckpoint(options.name, *parts);
   }
@@ -123,7 +136,10 @@ int RunCheckpoint(CheckpointOptions options) {
   }
   if (whole.ok()) return kExitDone;
   Complain(kCheckpoint, whole.message());
-  if (absl::IsAborted(whole)) Complain(kCheckpoint, "write one of another name once psctl status shows no moves");
+  for (const std::string& line : unserved) Complain(kCheckpoint, line);
+  if (absl::IsAborted(whole) && unserved.empty()) {
+    Complain(kCheckpoint, "write one of another name once psctl status shows no moves");
+  }
   return kExitFailed;
 }
 

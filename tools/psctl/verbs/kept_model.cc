@@ -63,9 +63,13 @@ absl::Status KeptModel::Keep(const std::string& best) {
   best_ = best;
   if (out_.empty()) return absl::OkStatus();
   ExportOptions options;
-  options.path = best.empty() ? CheckpointDir() : absl::StrCat(CheckpointDir(), "/", best);
+  options.path = Source();
   options.out = out_;
   return ExportCheckpoint(options);
+}
+
+std::string KeptModel::Source() const {
+  return best_.empty() ? CheckpointDir() : absl::StrCat(CheckpointDir(), "/", best_);
 }
 
 std::string KeptModel::Report() const {

@@ -26,20 +26,23 @@ class KeptModel {
   // Writes the file, if one is wanted, once the servers have ended: of the checkpoint `best`
   // (train.validate.keep_best), or, if that is empty, of what the servers had at their end.
   absl::Status Keep(const std::string& best);
-  // The folder of the run's checkpoints, if there are any. After Prepare.
-  std::string CheckpointDir() const;
+  // What Keep wrote the file from, or could not: a checkpoint, or the folder of them.
+  std::string Source() const;
+  // Whether that is in the folder that Prepare was given.
+  bool IsInRunFolder() const { return config_.server().data_dir().empty() && config_.checkpoint().dir().empty(); }
   // What to say at the end of a run: where the model is, or how to keep it.
   std::string Report() const;
 
  private:
   absl::Status Start();
+  std::string CheckpointDir() const;
 
   const std::string out_;
   const std::string from_;
   const v1::Config& config_;
   std::string data_dir_;
   std::vector<std::string> sets_;
-  std::string best_;  // The checkpoint that was written to the file, if it was that of the best model.
+  std::string best_;  // The checkpoint that the file is written from, if it is that of the best model.
 };
 
 }  // namespace lodestone::psctl

@@ -167,9 +167,9 @@ class LocalRun {
     std::fflush(stdout);
     const int written = WriteSummary(*summary);
     if (!kept.ok()) {
-      folder_.Leave();  // Perhaps all that there is of the model.
-      console_.Print(absl::StrCat("psctl: the model could not be written: ", kept.message(), "; it is still in ",
-                                  model_.CheckpointDir(), ": psctl export ", model_.CheckpointDir(), " --out FILE"));
+      if (model_.IsInRunFolder()) folder_.Leave();  // Perhaps it has all that there is of the model.
+      console_.Print(absl::StrCat("psctl: the model could not be written: ", kept.message(),
+                                  "; to try again: psctl export ", model_.Source(), " --out FILE"));
       return kExitFailed;
     }
     Say(model_.Report());

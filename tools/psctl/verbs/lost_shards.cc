@@ -57,7 +57,7 @@ int RunPromote(const LostShardsOptions& options) { return Run("promote", options
 int RunAcceptLoss(const LostShardsOptions& options) {
   const int exit_code = Run("accept-loss", options, &RequestAcceptLoss);
   if (exit_code == kExitDone && !options.json) {
-    std::puts("workers that had a session there end, as the ps has forgotten it: start them again");
+    std::puts("workers that the ps no longer knows end (\"has no session on this ps\"): start those again");
   }
   return exit_code;
 }

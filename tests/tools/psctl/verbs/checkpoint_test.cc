@@ -97,6 +97,20 @@ TEST_F(CheckpointClusterTest, IsWrittenAnewWhereAShardMovedMeanwhile) {
   EXPECT_THAT(one_.names(), ElementsAre("mine", "mine, not mine"));
 }
 
+TEST_F(CheckpointClusterTest, IsNotWrittenAnewWhereAShardIsServedByNobody) {
+  zero_.on_checkpoint = Tells({0, 1});
+  one_.on_checkpoint = Tells({3});
+  zero_.cluster.add_unserved("ps 1 was restarted without them");
+  CheckpointOptions options;
+  options.address = zero_.address;
+  options.name = "mine";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(RunCheckpoint(options), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("ps 1 was restarted without them"));
+  EXPECT_THAT(zero_.names(), ElementsAre("mine"));
+  EXPECT_THAT(one_.names(), ElementsAre("mine"));
+}
+
 TEST_F(CheckpointClusterTest, WithAPsOfAnOlderVersionNothingIsKnownOfItsShards) {
   zero_.on_checkpoint = Tells({0, 1});
   const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
