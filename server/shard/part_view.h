@@ -35,8 +35,6 @@ struct PartView {
   Version read_version = 0;
   // Push of rows: whether new keys may get one. Not where there is no room for them, and the table turns them away.
   bool takes_new = true;
-  // Push of rows: whether some of the keys that wait to be admitted are forgotten first.
-  bool forgets_candidates = false;
   // Push of rows: bytes that are reserved for its new rows.
   uint64_t room_bytes = 0;
 };

@@ -77,10 +77,9 @@ void ShardContents::Apply(const PartView& part, uint64_t now_ms, Version version
   const Version before = version - 1;
   const uint64_t delay = part.read_version > 0 && part.read_version < before ? before - part.read_version : 0;
   if (!part.table->is_dense()) {
-    EmbeddingTable& table = *rows.find(part.table->id())->second;
-    if (part.forgets_candidates) table.ForgetCandidates(version);
-    return table.Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
-                       part.last_for_shard, delay);
+    return rows.find(part.table->id())
+        ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
+                        part.last_for_shard, delay);
   }
   DenseTable& table = *dense.find(part.table->id())->second;
   ByteView gradients = part.gradients;

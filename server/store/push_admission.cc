@@ -139,7 +139,6 @@ absl::Status PushAdmission::MakeRoom(PushCall* call, ShardPush* push, Table* tab
   for (PartView& part : push->parts) {
     if (part.table != table) continue;
     part.takes_new = false;
-    part.forgets_candidates = table->spec().embedding().admission().count_min() > 1;
     part.room_bytes = 0;
   }
   return absl::OkStatus();

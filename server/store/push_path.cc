@@ -67,9 +67,8 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
   }
   for (const PartView& part : parts) {
     AddPart(header.parts(part.index), part, &push);
-    if (!part.takes_new && !absl::c_linear_search(push.full_tables(), part.table->id())) {
+    if (!part.takes_new && absl::c_find(push.full_tables(), part.table->id()) == push.full_tables().end()) {
       push.add_full_tables(part.table->id());
-      if (part.forgets_candidates) push.add_crowded_tables(part.table->id());
     }
     if (!part.keys.empty()) record.payload.push_back(part.keys);
     record.payload.push_back(part.gradients);

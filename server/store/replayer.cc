@@ -138,8 +138,7 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
     return Annotate(views.status(), absl::StrCat("shard ", record.shard(), " version ", record.version()));
   }
   for (PartView& view : *views) {
-    view.takes_new = !absl::c_linear_search(push.full_tables(), view.table->id());
-    view.forgets_candidates = absl::c_linear_search(push.crowded_tables(), view.table->id());
+    view.takes_new = absl::c_find(push.full_tables(), view.table->id()) == push.full_tables().end();
     if (view.shard != record.shard()) {
       return absl::DataLossError(absl::StrCat("shard ", record.shard(), " version ", record.version(),
                                               ": the record holds a part of shard ", view.shard));

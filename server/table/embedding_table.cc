@@ -33,6 +33,7 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
                            Evictions* evictions, bool takes_new, bool ends_step, uint64_t delay) {
   const Update update{now_ms, version, evictions, takes_new};
   if (policy_.tracks_usage()) policy_.NoteTime(now_ms);
+  if (!takes_new && std::exchange(forgot_at_, version) != version) policy_.MakeRoomOfCandidates();
   const Optimizer::Step step = settings_->StepFor(updates_, {}, 0, delay);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
@@ -40,10 +41,6 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
   });
   rows_.ContinueGrowth(count);  // Where few rows are new any more it would go on, and search twice, for long.
   CountBytes();
-}
-
-void EmbeddingTable::ForgetCandidates(Version version) {
-  if (std::exchange(forgot_at_, version) != version) policy_.MakeRoomOfCandidates();
 }
 
 EmbeddingTable::Growth EmbeddingTable::GrowthBy(ByteView keys, size_t count) const {

@@ -52,13 +52,11 @@ class EmbeddingTable {
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
   // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless `takes_new`, keys without
-  // a row are turned away. Unless it `ends_step`, the next Apply is of the same push and takes the same step of the
-  // schedule. `delay`: see TableSettings::StepFor.
+  // a row are turned away, and of those that wait to be admitted the update forgets some: there is no room. Unless it
+  // `ends_step`, the next Apply is of the same push and takes the same step of the schedule. `delay`: see
+  // TableSettings::StepFor.
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
              Evictions* evictions = nullptr, bool takes_new = true, bool ends_step = true, uint64_t delay = 0);
-  // Forgets some of the keys that wait to be admitted, those that were seen least, before the first Apply of the update
-  // that makes the shard's version `version`; no others before its second.
-  void ForgetCandidates(Version version);
   // Bytes that the table would grow by with an update.
   struct Growth {
     uint64_t rows = 0;        // By new rows,
