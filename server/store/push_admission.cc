@@ -11,20 +11,14 @@
 #include "server/store/shard_set.h"
 
 namespace lodestone::server {
-namespace {
-
-constexpr uint64_t kCandidatesShare = 4;          // Of what tables may take, for keys that wait to be admitted;
-constexpr uint64_t kCandidatesOfTableShare = 16;  // a table that has less of that need not make room for others.
-
-}  // namespace
 
 bool PushAdmission::AdmitAtOnce(PushCall* call) const {
   if (!call->guards.ok() || call->contributes) return false;
   for (size_t i = 0; i < call->tables.size(); ++i) {
     Table* const table = call->tables[i];
     if (table->is_dense() || !budget_->Bounds(*table)) continue;
-    const uint64_t spare = table->counters().rows.load(std::memory_order_relaxed) * EmbeddingTable::kIndexGrowthPerRow;
-    if (!IsCrowded(*table) && call->room.Add(table, call->bytes_at_most[i], spare).ok()) continue;
+    const uint64_t rows = table->counters().rows.load(std::memory_order_relaxed);
+    if (call->room.Add(table, call->bytes_at_most[i], rows * EmbeddingTable::kIndexGrowthPerRow).ok()) continue;
     call->room.Release();
     return false;
   }
@@ -48,7 +42,7 @@ void PushAdmission::Decide(const std::shared_ptr<PushCall>& call, std::function<
 
 void PushAdmission::Ask(const v1::PushRequest& header, std::span<ShardPush* const> pushes) const {
   for (ShardPush* const push : pushes) {
-    push->growth.assign(push->parts.size(), {});
+    push->bytes_needed.assign(push->parts.size(), 0);
     if (!shards_->Owns(push->shard->id())) {  // It may be owned again when the push would be applied.
       push->result = NotOwned(push->shard->id());
       continue;
@@ -62,8 +56,8 @@ void PushAdmission::Ask(const v1::PushRequest& header, std::span<ShardPush* cons
     for (size_t i = 0; i < push->parts.size(); ++i) {
       const PartView& part = push->parts[i];
       if (part.table->is_dense() || !budget_->Bounds(*part.table)) continue;
-      push->growth[i] = push->shard->RowsOf(*part.table)->GrowthBy(part.keys, part.row_count);
-      push->parts[i].room_bytes = push->growth[i].rows + push->growth[i].candidates;
+      push->bytes_needed[i] = push->shard->RowsOf(*part.table)->BytesFor(part.keys, part.row_count);
+      push->parts[i].room_bytes = push->bytes_needed[i];
     }
   }
 }
@@ -75,7 +69,7 @@ absl::Status PushAdmission::Judge(PushCall* call) const {
       std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.duplicate; });
   if (accepted_before) {  // In full, or in part: then the rest follows.
     for (const ShardPush& push : call->shards) {
-      for (const PartView& part : push.parts) call->room.AddAnyway(part.table, part.room_bytes);
+      for (size_t i = 0; i < push.parts.size(); ++i) call->room.AddAnyway(push.parts[i].table, push.bytes_needed[i]);
     }
     return absl::OkStatus();
   }
@@ -112,30 +106,13 @@ absl::Status PushAdmission::JudgeContribution(PushCall* call) const {
   return absl::OkStatus();
 }
 
-bool PushAdmission::IsCrowded(const Table& table) const {
-  if (table.spec().embedding().admission().count_min() <= 1) return false;
-  const Table::Counters& counters = table.counters();
-  const uint64_t tables_max = budget_->tables_bytes_max();
-  if (tables_max == 0 || counters.totals == nullptr) return false;
-  const uint64_t all = counters.totals->candidate_bytes.load(std::memory_order_relaxed);
-  if (all <= tables_max / kCandidatesShare) return false;
-  return counters.candidate_bytes.load(std::memory_order_relaxed) > all / kCandidatesOfTableShare;
-}
-
 absl::Status PushAdmission::MakeRoom(PushCall* call, ShardPush* push, Table* table) const {
-  EmbeddingTable::Growth growth;
+  uint64_t bytes = 0;
   for (size_t i = 0; i < push->parts.size(); ++i) {
-    if (push->parts[i].table != table) continue;
-    growth.rows += push->growth[i].rows;
-    growth.candidates += push->growth[i].candidates;
+    if (push->parts[i].table == table) bytes += push->bytes_needed[i];
   }
-  const absl::Status status = call->room.Add(table, growth.rows);
-  if (status.ok()) {
-    if (growth.candidates == 0) return status;
-    if (!IsCrowded(*table) && call->room.Add(table, growth.candidates).ok()) return status;
-  } else if (table->spec().embedding().admission().when_full() == v1::Admission::REFUSE_PUSH) {
-    return status;
-  }
+  const absl::Status status = call->room.Add(table, bytes);
+  if (status.ok() || table->spec().embedding().admission().when_full() == v1::Admission::REFUSE_PUSH) return status;
   for (PartView& part : push->parts) {
     if (part.table != table) continue;
     part.takes_new = false;

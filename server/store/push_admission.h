@@ -5,9 +5,6 @@
 // executors are asked which keys are new, and whether the push has been applied before: what was accepted once is
 // accepted again. A push without room is refused whole, unless its tables turn new keys away (Admission.when_full).
 //
-// Keys that wait to be admitted (Admission.count_min) have a part of what the tables of the ps may take. Where they
-// have no room, a push is not refused: its new keys are turned away, and the shards forget those that were seen least.
-//
 // Thread-safe.
 #pragma once
 
@@ -44,9 +41,7 @@ class PushAdmission {
   absl::Status Judge(PushCall* call) const;
   // Reserves room for what is to wait for a step. RESOURCE_EXHAUSTED if too much waits.
   absl::Status JudgeContribution(PushCall* call) const;
-  // Whether so much is taken by keys that wait to be admitted that the table is to forget some of its own.
-  bool IsCrowded(const Table& table) const;
-  // Reserves room for the new keys of one table in one shard.
+  // Reserves room for the new rows of one table in one shard.
   absl::Status MakeRoom(PushCall* call, ShardPush* push, Table* table) const;
 
   ShardSet* const shards_;

@@ -20,7 +20,6 @@
 #include "server/store/memory_budget.h"
 #include "server/store/request_payload.h"
 #include "server/store/request_view.h"
-#include "server/table/embedding_table.h"
 
 namespace lodestone::server {
 
@@ -30,9 +29,9 @@ struct ShardPush {
   size_t executor = 0;  // The shard's.
   absl::InlinedVector<PartView, 1> parts;
   absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
-  // Where it was asked (push_admission.h): whether the shard has applied it before, and what each part's new keys take.
+  // Where it was asked (push_admission.h): whether the shard has applied it before, and what each part's new rows take.
   bool duplicate = false;
-  std::vector<EmbeddingTable::Growth> growth;
+  std::vector<uint64_t> bytes_needed;
   // What it is to the steps of the shard's tables.
   absl::StatusOr<ShardSteps::Judgement> steps = ShardSteps::Judgement{};
 };

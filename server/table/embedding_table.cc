@@ -33,7 +33,6 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
                            Evictions* evictions, bool takes_new, bool ends_step, uint64_t delay) {
   const Update update{now_ms, version, evictions, takes_new};
   if (policy_.tracks_usage()) policy_.NoteTime(now_ms);
-  if (!takes_new && std::exchange(forgot_at_, version) != version) policy_.MakeRoomOfCandidates();
   const Optimizer::Step step = settings_->StepFor(updates_, {}, 0, delay);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
@@ -43,23 +42,17 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
   CountBytes();
 }
 
-EmbeddingTable::Growth EmbeddingTable::GrowthBy(ByteView keys, size_t count) const {
+uint64_t EmbeddingTable::BytesFor(ByteView keys, size_t count) const {
   size_t rows = 0;
-  size_t candidates = 0;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     for (size_t i = 0; i < batch.count; ++i) {
-      if (batch.rows[i] != kNoRow) continue;
-      const EvictionPolicy::Outlook outlook = policy_.OutlookOf(LoadAt<Key>(batch.keys, i));
-      rows += outlook == EvictionPolicy::Outlook::kAdmitted;
-      candidates += outlook == EvictionPolicy::Outlook::kNewCandidate;
+      if (batch.rows[i] == kNoRow && policy_.MayAdmit(LoadAt<Key>(batch.keys, i))) ++rows;
     }
   });
-  Growth growth{.candidates = policy_.CandidateBytesFor(candidates)};
   rows = std::min(rows, policy_.rows_max() - std::min(policy_.rows_max(), rows_.size()));
-  if (rows == 0) return growth;
+  if (rows == 0) return 0;
   const uint64_t usage = policy_.tracks_usage() ? rows_.PagesFor(rows) * layout().rows() * sizeof(Usage) : 0;
-  growth.rows = rows_.BytesFor(rows) + usage;
-  return growth;
+  return rows_.BytesFor(rows) + usage;
 }
 
 uint64_t EmbeddingTable::BytesAtMost(const Table& table, size_t count) {
@@ -234,7 +227,6 @@ void EmbeddingTable::AbandonRestored() { restoring_.reset(); }
 
 void EmbeddingTable::CommitRestored(Version version) {
   evictions_known_since_ = version;
-  forgot_at_.reset();  // The shard may have gone back, and come to that version again.
   if (restoring_ == nullptr) return;
   LODESTONE_CHECK(rows_.pages().empty());
   updates_ = restoring_->updates();
@@ -263,10 +255,8 @@ void EmbeddingTable::CountBytes() {
   const uint64_t bytes = rows_.bytes() + policy_.bytes();
   Table::Counters& counters = table_->counters();
   counters.AddBytes(bytes - counted_bytes_);  // Wraps to a subtraction if it shrank.
-  counters.AddCandidateBytes(policy_.candidate_bytes() - counted_candidate_bytes_);
   counters.AddRows(rows_.size() - counted_rows_);
   counted_bytes_ = bytes;
-  counted_candidate_bytes_ = policy_.candidate_bytes();
   counted_rows_ = rows_.size();
 }
 

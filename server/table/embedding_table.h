@@ -52,18 +52,13 @@ class EmbeddingTable {
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
   // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless `takes_new`, keys without
-  // a row are turned away, and of those that wait to be admitted the update forgets some: there is no room. Unless it
-  // `ends_step`, the next Apply is of the same push and takes the same step of the schedule. `delay`: see
-  // TableSettings::StepFor.
+  // a row are turned away. Unless it `ends_step`, the next Apply is of the same push and takes the same step of the
+  // schedule. `delay`: see TableSettings::StepFor.
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
              Evictions* evictions = nullptr, bool takes_new = true, bool ends_step = true, uint64_t delay = 0);
-  // Bytes that the table would grow by with an update.
-  struct Growth {
-    uint64_t rows = 0;        // By new rows,
-    uint64_t candidates = 0;  // and by keys that begin to wait for theirs.
-  };
-  // The growth by those of `count` unaligned keys that have no row: none that an eviction makes room for.
-  Growth GrowthBy(ByteView keys, size_t count) const;
+  // Bytes that the table would grow by with the rows of those of `count` unaligned keys that have none: none that an
+  // eviction makes room for, or that the admission still holds back.
+  uint64_t BytesFor(ByteView keys, size_t count) const;
   // At least that for `count` keys, whatever the shard holds, but for an index that grows: see kIndexGrowthPerRow.
   static uint64_t BytesAtMost(const Table& table, size_t count);
   // An index that grows does so by at most this for each of its rows.
@@ -165,9 +160,7 @@ class EmbeddingTable {
   std::deque<std::pair<Version, Key>> evicted_;
   Version evictions_known_since_ = 0;  // Evictions at this version or before are forgotten.
   uint64_t counted_bytes_ = 0;
-  uint64_t counted_candidate_bytes_ = 0;  // Of them.
   size_t counted_rows_ = 0;
-  std::optional<Version> forgot_at_;             // The last update that forgot candidates: each does so once.
   std::unique_ptr<EmbeddingRestore> restoring_;  // Null unless something has been given.
 };
 

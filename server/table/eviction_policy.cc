@@ -1,6 +1,5 @@
 #include "server/table/eviction_policy.h"
 
-#include <bit>
 #include <utility>
 
 #include "common/base/limits.h"
@@ -24,11 +23,8 @@ constexpr size_t kSweptAtOnce = 2048;      // and so many go in one step.
 constexpr uint32_t kRowsPerDraw = 8;
 constexpr size_t kSweepsMax = 60;         // In which a sweep comes round.
 constexpr uint64_t kCandidatesShare = 4;  // Of a table's memory_max_bytes, this part at most is for candidates.
+constexpr uint64_t kBytesPerCandidate = 2 * (sizeof(std::pair<Key, uint32_t>) + 1);
 constexpr uint64_t kCandidatesLeast = 1024;
-constexpr uint64_t kBytesPerPlace = sizeof(std::pair<Key, uint32_t>) + 1;  // In the map of candidates, taken or not;
-constexpr uint64_t kPlacesTakenMax = 25;                                   // it grows when more than so many
-constexpr uint64_t kPlaces = 32;                                           // of these are taken, or a little later.
-constexpr uint64_t kBytesPerCandidate = 2 * kBytesPerPlace;
 constexpr uint64_t kSweepPeriodMs = 1000;
 constexpr uint64_t kKeptForNowMsMax = 24 * 3600 * 1000;
 
@@ -97,10 +93,9 @@ bool EvictionPolicy::TracksUsage(const Table& table) {
 }
 
 uint64_t EvictionPolicy::bytes() const {
-  return usage_.size() * ((size_t{1} << rows_log2_) * sizeof(Usage)) + candidate_bytes();
+  return usage_.size() * ((size_t{1} << rows_log2_) * sizeof(Usage)) +
+         candidates_.capacity() * (sizeof(std::pair<Key, uint32_t>) + 1);
 }
-
-uint64_t EvictionPolicy::candidate_bytes() const { return candidates_.capacity() * kBytesPerPlace; }
 
 bool EvictionPolicy::Admit(Key key, Version version) {
   const v1::Admission& admission = settings_->spec.embedding().admission();
@@ -117,24 +112,11 @@ bool EvictionPolicy::Admit(Key key, Version version) {
   return true;
 }
 
-EvictionPolicy::Outlook EvictionPolicy::OutlookOf(Key key) const {
+bool EvictionPolicy::MayAdmit(Key key) const {
   const uint32_t count_min = settings_->spec.embedding().admission().count_min();
-  if (count_min <= 1) return Outlook::kAdmitted;
+  if (count_min <= 1) return true;
   const auto seen = candidates_.find(key);
-  if (seen == candidates_.end()) return Outlook::kNewCandidate;
-  return seen->second + 1 >= count_min ? Outlook::kAdmitted : Outlook::kCounted;
-}
-
-uint64_t EvictionPolicy::CandidateBytesFor(size_t keys) const {
-  const size_t more = std::min(keys, candidates_max_ - std::min(candidates_max_, candidates_.size()));
-  if (more == 0) return 0;
-  const uint64_t places = std::bit_ceil((candidates_.size() + more) * kPlaces / kPlacesTakenMax + 1);
-  return std::max(places * kBytesPerPlace, candidate_bytes()) - candidate_bytes();
-}
-
-void EvictionPolicy::MakeRoomOfCandidates() {
-  ForgetSomeCandidates();
-  candidates_.rehash(0);
+  return seen != candidates_.end() && seen->second + 1 >= count_min;
 }
 
 void EvictionPolicy::ForgetSomeCandidates() {

@@ -53,19 +53,13 @@ class EvictionPolicy {
   const Candidates& candidates() const { return candidates_; }
   // Of a page's rows. REQUIRES: tracks_usage().
   const Usage* UsageOf(size_t page) const { return usage_[page].get(); }
-  // Bytes that it takes, and of them those of the candidates.
+  // Bytes that it takes.
   uint64_t bytes() const;
-  uint64_t candidate_bytes() const;
 
   // Whether a key without a row gets one by the update `version`; counts it.
   bool Admit(Key key, Version version);
-  // What the next Admit of a key may do: be true, or count it again, or count it as a new candidate.
-  enum class Outlook { kAdmitted, kCounted, kNewCandidate };
-  Outlook OutlookOf(Key key) const;
-  // Bytes that it grows by at most with so many new candidates: none for those that make it forget others.
-  uint64_t CandidateBytesFor(size_t keys) const;
-  // Forgets the candidates that were seen least, and gives back their memory.
-  void MakeRoomOfCandidates();
+  // Whether the next Admit of the key may be true.
+  bool MayAdmit(Key key) const;
 
   // Rows are used, or looked through, at `now_ms`. A clock that has run far since a restored table was last used may be
   // wrong: rows go by their TTL only once the table has been here for that long again.

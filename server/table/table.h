@@ -70,7 +70,6 @@ class Table {
   // Of all tables of this ps together.
   struct Totals {
     std::atomic<uint64_t> bytes{0};
-    std::atomic<uint64_t> candidate_bytes{0};
     std::atomic<uint64_t> rows{0};
   };
   // What is counted, over all shards of this ps.
@@ -83,9 +82,8 @@ class Table {
     std::atomic<uint64_t> evicted{0};
     std::atomic<uint64_t> not_admitted{0};
     std::atomic<uint64_t> turned_away{0};
-    std::atomic<uint64_t> candidate_bytes{0};  // Of keys that wait to be admitted; part of `bytes`.
-    std::atomic<uint64_t> reserved{0};         // Bytes that pushes under way may add.
-    std::atomic<uint64_t> pushes{0};           // Since the last broadcast by count.
+    std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
+    std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
     // Of steps (server/shard/step_collector.h): applied on the shard that is furthest; contributions, by shard.
     std::atomic<uint64_t> steps{0};
     std::atomic<uint64_t> contributions_pending{0};
@@ -97,9 +95,6 @@ class Table {
 
     // Add to the bytes or rows; wrap to a subtraction.
     void AddBytes(uint64_t more) { Add(more, &bytes, totals == nullptr ? nullptr : &totals->bytes); }
-    void AddCandidateBytes(uint64_t more) {
-      Add(more, &candidate_bytes, totals == nullptr ? nullptr : &totals->candidate_bytes);
-    }
     void AddRows(uint64_t more) { Add(more, &rows, totals == nullptr ? nullptr : &totals->rows); }
 
     // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.

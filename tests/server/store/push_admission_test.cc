@@ -9,7 +9,6 @@
 
 #include "common/base/limits.h"
 #include "gmock/gmock.h"
-#include "server/shard/content_checksum.h"
 #include "server/table/norm_guard.h"
 #include "tests/server/store/store_fixture.h"
 
@@ -55,44 +54,6 @@ class PushAdmissionTest : public StoreTest {
     Store::Options options;
     options.memory_max_bytes = kBytesMax;
     Make(options);
-  }
-  // A store whose records the sink gets.
-  void MakeRecorded(RecordingSink* sink, Store::Options options) {
-    options.shards = kShards;
-    options.executors = 2;
-    options.time = &time_;
-    store_ = std::make_unique<Store>(options);
-    if (sink != nullptr) store_->log().SetReplicas(sink);
-  }
-  // The store gives way to one without limits, which has replayed what the sink got. Returns the former.
-  std::unique_ptr<Store> ReplayWithoutLimits(const RecordingSink& sink) {
-    std::unique_ptr<Store> original = std::move(store_);
-    MakeRecorded(nullptr, {});
-    store_->shards().Adopt({0, 1, 2, 3, 4, 5, 6, 7});
-    for (const auto& [record, payload] : sink.records()) {
-      const ByteView bytes(reinterpret_cast<const uint8_t*>(payload.data()), payload.size());
-      const auto replayed = store_->replayer().Replay(record, bytes);
-      EXPECT_TRUE(replayed.ok()) << replayed.status();
-    }
-    store_->Serve({});
-    return original;
-  }
-  // Of what the shards hold, keys that wait to be admitted included.
-  static std::vector<uint64_t> Checksums(Store* store) {
-    std::vector<uint64_t> sums;
-    for (ShardId shard = 0; shard < kShards; ++shard) {
-      store->shards().Run(shard, [&](Shard* held) { sums.push_back(ValuesChecksum(held->CollectState(nullptr))); });
-    }
-    return sums;
-  }
-  // A table whose keys get rows when they are pushed a second time.
-  TableId MakeRowsOfTwoPushes(uint64_t table_bytes_max = 0) {
-    v1::TableSpec spec = AddingRows("twice", kDim);
-    spec.mutable_embedding()->mutable_admission()->set_count_min(2);
-    spec.set_memory_max_bytes(table_bytes_max);
-    const auto tables = Ensure({spec});
-    EXPECT_TRUE(tables.ok()) << tables.status();
-    return tables->tables(0).id();
   }
   // A table of rows, and what becomes of new keys without room.
   TableId MakeRows(v1::Admission::WhenFull when_full = v1::Admission::REFUSE_PUSH) {
@@ -207,7 +168,12 @@ TEST_F(PushAdmissionTest, ATableThatSaysSoTurnsNewKeysAwayAndCountsThem) {
 // Once they took all of it, and no key got a row any more.
 TEST_F(PushAdmissionTest, KeysThatAreSeenOnceLeaveTheTablesMemoryToTheRows) {
   Make();
-  const TableId table = MakeRowsOfTwoPushes(8 << 20);
+  v1::TableSpec spec = AddingRows("r", kDim);
+  spec.mutable_embedding()->mutable_admission()->set_count_min(2);
+  spec.set_memory_max_bytes(8 << 20);
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId table = tables->tables(0).id();
   for (Key first = 0; first < 400'000; first += 4'000) ASSERT_TRUE(PushKeys(table, first, 4'000).ok()) << first;
   EXPECT_LT(TableStatusOf().bytes(), 4u << 20);
   const uint64_t rows = TableStatusOf().rows();
@@ -215,52 +181,15 @@ TEST_F(PushAdmissionTest, KeysThatAreSeenOnceLeaveTheTablesMemoryToTheRows) {
   EXPECT_EQ(TableStatusOf().rows(), rows + 50);
 }
 
-// Regression: without a limit of the table's own up to a million of them on each shard took what the ps did not have.
-TEST_F(PushAdmissionTest, KeysThatAreSeenOnceLeaveTheMemoryOfThePsToTheRows) {
-  Store::Options options;
-  options.memory_max_bytes = 8 << 20;
-  Make(options);
-  const TableId table = MakeRowsOfTwoPushes();
-  for (Key first = 0; first < 400'000; first += 4'000) {
-    ASSERT_TRUE(PushKeys(table, first, 4'000).ok()) << first;
-    ASSERT_LT(TableStatusOf().bytes(), 4u << 20) << first;
-  }
-  EXPECT_GT(TableStatusOf().turned_away(), 0u);
-  const uint64_t rows = TableStatusOf().rows();
-  for (int times = 0; times < 2; ++times) ASSERT_TRUE(PushKeys(table, 1'000'000, 50).ok());
-  EXPECT_EQ(TableStatusOf().rows(), rows + 50);
-}
-
-TEST_F(PushAdmissionTest, KeysThatAreSeenOnceGetNoMemoryWhereRowsHaveAllOfItAndRefuseNoPush) {
-  MakeBounded();
-  const TableId table = MakeRowsOfTwoPushes();
-  const TableId full = MakeRows();
-  const Key rows = Fill(full);
-  for (Key first = 0; first < 100'000; first += 4'000) ASSERT_TRUE(PushKeys(table, first, 4'000).ok()) << first;
-  EXPECT_LE(store_->tables().totals().second, kBytesMax);
-  EXPECT_TRUE(PushKeys(full, 0, rows).ok());
-}
-
-TEST_F(PushAdmissionTest, AReplayForgetsTheSameKeysThatWaitThoughItHasRoom) {
-  RecordingSink sink;
-  MakeRecorded(&sink, {.memory_max_bytes = kBytesMax});
-  store_->OwnShards({0, 1, 2, 3, 4, 5, 6, 7});
-  const TableId table = MakeRowsOfTwoPushes();
-  for (Key first = 1'000; first < 60'000; first += 1'000) {
-    ASSERT_TRUE(PushKeys(table, first, 1'000).ok());
-    ASSERT_TRUE(PushKeys(table, 0, 200).ok());
-  }
-  const v1::TableStatus original = TableStatusOf();
-  ASSERT_GT(original.turned_away(), 0u);
-  ASSERT_EQ(original.rows(), 200u);
-  const std::unique_ptr<Store> first = ReplayWithoutLimits(sink);
-  EXPECT_EQ(TableStatusOf().turned_away(), original.turned_away());
-  EXPECT_EQ(Checksums(store_.get()), Checksums(first.get()));
-}
-
 TEST_F(PushAdmissionTest, AReplayTurnsAwayTheSameKeysThoughItHasRoom) {
   RecordingSink sink;
-  MakeRecorded(&sink, {.memory_max_bytes = kBytesMax});
+  Store::Options options;
+  options.memory_max_bytes = kBytesMax;
+  options.shards = kShards;
+  options.executors = 2;
+  options.time = &time_;
+  store_ = std::make_unique<Store>(options);
+  store_->log().SetReplicas(&sink);
   store_->OwnShards({0, 1, 2, 3, 4, 5, 6, 7});
   const TableId table = MakeRows(v1::Admission::TURN_AWAY);
   for (Key first = 0; first < 30'000; first += 1'500) ASSERT_TRUE(PushKeys(table, first, 3'000).ok());
@@ -268,7 +197,16 @@ TEST_F(PushAdmissionTest, AReplayTurnsAwayTheSameKeysThoughItHasRoom) {
   ASSERT_GT(original.turned_away(), 0u);
   const std::vector<float> values = PullRows(table, kDim, {0, 1'600, 20'000, 31'000});
 
-  const std::unique_ptr<Store> first = ReplayWithoutLimits(sink);
+  const std::unique_ptr<Store> first = std::move(store_);
+  options.memory_max_bytes = 0;
+  store_ = std::make_unique<Store>(options);
+  store_->shards().Adopt({0, 1, 2, 3, 4, 5, 6, 7});
+  for (const auto& [record, payload] : sink.records()) {
+    const ByteView bytes(reinterpret_cast<const uint8_t*>(payload.data()), payload.size());
+    const auto replayed = store_->replayer().Replay(record, bytes);
+    ASSERT_TRUE(replayed.ok()) << replayed.status();
+  }
+  store_->Serve({});
   EXPECT_EQ(TableStatusOf().rows(), original.rows());
   EXPECT_EQ(TableStatusOf().turned_away(), original.turned_away());
   EXPECT_EQ(PullRows(table, kDim, {0, 1'600, 20'000, 31'000}), values);
