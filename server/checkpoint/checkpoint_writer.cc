@@ -84,6 +84,7 @@ class CheckpointWriter::Attempt {
       LODESTONE_RETURN_IF_ERROR(WriteShard(source, shard, before == before_.end() ? nullptr : &before->second));
     }
     while (!unsynced_.empty()) LODESTONE_RETURN_IF_ERROR(SyncOldest());
+    LODESTONE_RETURN_IF_ERROR(MakeFolders(folder_));  // As OpenNew, if it has no file.
     LODESTONE_RETURN_IF_ERROR(SyncFolder(folder_));
     source.describe(&manifest_);
     manifest_.set_format(kCheckpointFormat);
@@ -107,6 +108,14 @@ class CheckpointWriter::Attempt {
     return WriteManifest(absl::StrCat(folder_, "/", ManifestName(writer_.options_.server)), manifest_);
   }
 
+  absl::StatusOr<File> OpenNew(const std::string& path) {
+    absl::StatusOr<File> file = File::Open(path, O_WRONLY | O_CREAT | O_TRUNC, &calls_);
+    if (!absl::IsNotFound(file.status())) return file;
+    // Another ps that removed its part of that name has taken the empty folder away.
+    LODESTONE_RETURN_IF_ERROR(MakeFolders(folder_));
+    return File::Open(path, O_WRONLY | O_CREAT | O_TRUNC, &calls_);
+  }
+
   absl::Status WriteShard(const Source& source, ShardId shard, const ShardEntry* before) {
     if (writer_.stop_.load(std::memory_order_relaxed)) return absl::CancelledError("the ps shuts down");
     const Version after = before != nullptr ? before->version() : 0;
@@ -121,8 +130,7 @@ class CheckpointWriter::Attempt {
       return absl::OkStatus();
     }
     const std::string file_name = ShardFileName(writer_.options_.server, shard);
-    LODESTONE_ASSIGN_OR_RETURN(
-        File file, File::Open(absl::StrCat(folder_, "/", file_name), O_WRONLY | O_CREAT | O_TRUNC, &calls_));
+    LODESTONE_ASSIGN_OR_RETURN(File file, OpenNew(absl::StrCat(folder_, "/", file_name)));
     LODESTONE_ASSIGN_OR_RETURN(const ShardFileSize size, WriteShardFile(state, writer_.stop_, &file));
     bytes_ += size.bytes;
     unsynced_.push_back(std::move(file));

@@ -183,8 +183,11 @@ absl::StatusOr<MemberTable::Choice> MemberTable::Choose(const v1::JoinRequest& r
 
 bool MemberTable::Continues(const MemberPlace& place, const v1::JoinRequest& request) {
   if (!place.data.has_value() || !IsSameFolder(request.data(), *place.data)) return false;
-  if (request.data().has_generation() && place.data->has_generation()) return !IsOlderCopy(request.data(), *place.data);
-  return request.predecessor() != 0 && request.predecessor() == place.token;
+  if (request.predecessor() != 0 && request.predecessor() == place.token)
+    return !IsOlderCopy(request.data(), *place.data);
+  // With more lives than are known it is a folder that another one was in the place of meanwhile.
+  return request.data().has_generation() && place.data->has_generation() &&
+         request.data().generation() == place.data->generation();
 }
 
 absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::JoinRequest& request) {

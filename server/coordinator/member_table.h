@@ -65,8 +65,8 @@ class MemberTable {
     bool is_retry;  // Its holder lives and joins once more: the answer to its first Join may have been lost.
   };
   absl::StatusOr<Choice> Choose(const v1::JoinRequest& request);
-  // Whether the sender goes on in the data folder of the holder of `place`, and not in an older copy of it. Starts in
-  // between that never served have changed nothing there, however many they were.
+  // Whether the sender goes on in the data folder of the holder of `place`, as it was last. Starts in between that
+  // never served have changed nothing there, however many they were.
   static bool Continues(const MemberPlace& place, const v1::JoinRequest& request);
   // Notes the death of the holder of `place`, which loses it; false if its life has already ended, or it had no holder.
   bool EndLife(const MemberPlace& place);

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
 #include "common/base/host_port.h"
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
@@ -334,7 +334,7 @@ void CoordinatorService::NoticeStall() {
 
 bool CoordinatorService::NoteRefused(const v1::JoinRequest& request) {
   if (refused_.size() >= kRefusedMax) refused_.clear();
-  return !refused_.insert(absl::StrCat(request.peer(), " ", request.token())).second;
+  return !refused_.insert(StableHash(request.peer(), request.token())).second;
 }
 
 void CoordinatorService::WatchProcesses() {
@@ -347,9 +347,10 @@ void CoordinatorService::WatchProcesses() {
   }
   for (const MemberPlace& worker : members.workers()) {
     if (!members.Alive(worker) || worker.watched_at.empty()) continue;
-    // One of this machine that is silent since the coordinator was started again may have ended with it.
+    // One of this machine that is silent since the coordinator was started again may have ended with it. An elected one
+    // may have been on another machine.
     const absl::StatusOr<HostPort> where = ParseHostPort(worker.watched_at);
-    const bool certain = worker.silent && where.ok() && IsLoopback(where->host);
+    const bool certain = leads_ == nullptr && worker.silent && where.ok() && IsLoopback(where->host);
     living.push_back({worker.incarnation, worker.watched_at, /*announced=*/false, certain});
   }
   if (living == watched_) return;  // Ranges of samples that are leased change the members, too.

@@ -172,7 +172,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchProcesses.
   std::vector<ProcessWatch::Process> watched_ ABSL_GUARDED_BY(mu_);
-  std::set<std::string> refused_ ABSL_GUARDED_BY(mu_);  // By peer and token, kRefusedMax at most.
+  std::set<uint64_t> refused_ ABSL_GUARDED_BY(mu_);  // Hashes of peer and token, kRefusedMax at most.
 
   ClockCalls clock_calls_;  // Synchronises itself; may be called with mu_ held.
 

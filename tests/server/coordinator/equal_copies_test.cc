@@ -294,6 +294,16 @@ TEST_F(EqualCopiesTest, AnOlderCopyOfAFolderProvesNothing) {
   EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
 }
 
+// It was elsewhere while an older copy of it was in its place, and had what was acknowledged then.
+TEST_F(EqualCopiesTest, AFolderInWhichMoreLivesHaveBegunThanAreKnownProvesNothing) {
+  TellGenerations();
+  LetBothExpire(0);
+  Join(1, kCutShort);
+  generation_ += 2;
+  Join(0, kAfterAFailedStart);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
 TEST_F(EqualCopiesTest, AHeartbeatTellsThatALifeHasBegunSince) {
   TellGenerations();
   v1::HeartbeatRequest begun;
