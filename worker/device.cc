@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/base/status.h"
+#include "common/config/device_name.h"
 #include "common/telemetry/log.h"
 #include "kernels/cuda.h"
 
