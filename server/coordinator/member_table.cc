@@ -185,9 +185,11 @@ bool MemberTable::Continues(const MemberPlace& place, const v1::JoinRequest& req
   if (!place.data.has_value() || !IsSameFolder(request.data(), *place.data)) return false;
   if (request.predecessor() != 0 && request.predecessor() == place.token)
     return !IsOlderCopy(request.data(), *place.data);
-  // With more lives than are known it is a folder that another one was in the place of meanwhile.
-  return request.data().has_generation() && place.data->has_generation() &&
-         request.data().generation() == place.data->generation();
+  if (!request.data().has_generation() || !place.data->has_generation()) return false;
+  // That the life which joined last has begun may not have been heard of. With still more lives it is a folder that
+  // another one was in the place of meanwhile.
+  const uint64_t known = place.data->generation(), has = request.data().generation();
+  return has == known || has == known + 1;
 }
 
 absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::JoinRequest& request) {
