@@ -125,7 +125,7 @@ TEST(File, ReplacesAFileWholly) {
     EXPECT_EQ(Content(dir + "/f"), content);
   }
   EXPECT_THAT(*ListFolder(dir), ElementsAre("f"));
-  EXPECT_THAT(std::string(ReplaceFile(dir + "/none/f", "x").message()), HasSubstr("none/f.tmp: open"));
+  EXPECT_THAT(std::string(ReplaceFile(dir + "/none/f", "x").message()), HasSubstr("none/f: there is no folder"));
 
   ASSERT_EQ(mkdir((dir + "/taken").c_str(), 0700), 0);
   EXPECT_THAT(std::string(ReplaceFile(dir + "/taken", "x").message()), HasSubstr("taken: is a folder"));
