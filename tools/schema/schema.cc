@@ -66,10 +66,11 @@ void AddBounds(const FieldDescriptor& field, Json* schema) {
 
 // One name of an enum in lower case, with what each means.
 Json EnumSchema(const EnumDescriptor& type, std::string* description) {
-  Json schema = {{"enum", Json::array()}};
   // Tools that write YAML make true and false of yes and no.
   const bool has_flags = type.FindValueByName("YES") != nullptr && type.FindValueByName("NO") != nullptr;
+  Json schema;
   schema["type"] = has_flags ? Json({"string", "boolean"}) : Json("string");
+  schema["enum"] = Json::array();
   for (int i = 0; i < type.value_count(); ++i) {
     const std::string name = absl::AsciiStrToLower(type.value(i)->name());
     schema["enum"].push_back(name);
