@@ -358,8 +358,8 @@ TEST(PrintYaml, KeepsEveryBitOfNumbers) {
   }
   for (const float number : {0.1f, 1.0f / 3, 1e-45f, 3.4028235e38f, -16777217.0f}) {
     v1::Config config;
-    config.mutable_model()->mutable_optimizer()->set_learning_rate(number);
-    EXPECT_EQ(Parsed(PrintYaml(config)).model().optimizer().learning_rate(), number);
+    config.mutable_model()->mutable_dense()->mutable_initializer()->mutable_constant()->set_value(number);
+    EXPECT_EQ(Parsed(PrintYaml(config)).model().dense().initializer().constant().value(), number);
   }
 }
 

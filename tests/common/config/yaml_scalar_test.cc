@@ -65,7 +65,7 @@ TEST(ParseInteger, TakesTimesWithUnits) {
   EXPECT_EQ(Whole("2h", Units::kMilliseconds), "7200000");
   EXPECT_EQ(Whole("1d", Units::kMilliseconds), "86400000");
   EXPECT_EQ(Whole("0x1d", Units::kMilliseconds), "29");
-  for (const char* text : {"s", "10m", "10sec", "0.3ms", "1KiB", "10 s s"}) {
+  for (const char* text : {"s", "10mins", "10sec", "0.3ms", "1KiB", "10 s s"}) {
     EXPECT_EQ(Whole(text, Units::kMilliseconds), "INVALID_ARGUMENT") << text;
   }
   EXPECT_EQ(Whole("10s"), "INVALID_ARGUMENT");
