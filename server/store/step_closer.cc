@@ -60,13 +60,17 @@ absl::Status StepCloser::EndSteps(Shard* shard, TableId table, bool served) {
 void StepCloser::Close(Shard* shard, TableId table, uint64_t now_ms, bool ends_steps) {
   Evictions evictions;
   const uint64_t step = shard->CloseStep(table, now_ms, &evictions);
-  std::vector<ShardLog::Record> records(1);
-  v1::ClosedStep& closed = *records[0].message.mutable_closed();
-  closed.set_table(table);
-  closed.set_step(step);
-  closed.set_ends_steps(ends_steps);
-  for (const EvictedKeys& group : evictions.groups()) *closed.add_evicted() = ToProto(group);
-  log_->AppendUnawaited(shard, now_ms, std::move(records));
+  if (log_->HasLogOrFollowers()) {
+    std::vector<ShardLog::Record> records(1);
+    v1::ClosedStep& closed = *records[0].message.mutable_closed();
+    closed.set_table(table);
+    closed.set_step(step);
+    closed.set_ends_steps(ends_steps);
+    for (const EvictedKeys& group : evictions.groups()) *closed.add_evicted() = ToProto(group);
+    log_->AppendUnawaited(shard, now_ms, std::move(records));
+  } else {
+    log_->BeginTerm(shard);
+  }
   waits_->Tell(*shard);
   if (listener_) listener_({table, step});
 }

@@ -96,6 +96,7 @@ void Sweeper::EvictExpired(ShardId shard, int64_t now_ms, std::vector<SweepShare
   if (!log_->health().ok() || !gate_->CheckServing().ok()) return left->clear();  // Later sweeps will find these rows.
   Evictions evictions;
   if (!owned->EvictExpired(now_ms, left, &evictions)) return;
+  if (!log_->HasLogOrFollowers()) return log_->BeginTerm(owned);
   std::vector<ShardLog::Record> records(1);
   v1::LoggedExpiry& expiry = *records[0].message.mutable_expiry();
   for (const EvictedKeys& group : evictions.groups()) *expiry.add_evicted() = ToProto(group);

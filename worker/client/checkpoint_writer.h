@@ -17,8 +17,8 @@ namespace lodestone::worker {
 // Has every ps that owns a shard by `newest_map` write its part of checkpoint `name`, at the same time, after it has
 // removed its part of `removes` (empty: none), which must not be the newest that is complete. Blocks until all have, or
 // one cannot: the error, which names the ps, is the first one's. A ps that writes another checkpoint is asked again for
-// a while. All write their parts anew, by a newer map, if together they lack shards, which moved meanwhile; ABORTED,
-// naming the shards, if they still do after that.
+// a while. If shards moved meanwhile and are in no part, all parts are replaced, by a newer map, twice at most; after
+// that ABORTED, naming the shards.
 absl::Status WriteCheckpoints(const std::function<std::shared_ptr<const ShardMap>()>& newest_map,
                               uint32_t message_max_bytes, const CredentialsRef& credentials, const std::string& name,
                               const std::string& removes);

@@ -2,32 +2,25 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/config/yaml_scalar.h"
 
 namespace lodestone::psctl {
-namespace {
-
-// The text with "m" for "min", as YAML's settings have it.
-std::string WithMinutes(absl::string_view text) {
-  std::string out(text);
-  for (size_t at = out.find("min"); at != std::string::npos; at = out.find("min", at + 1)) {
-    if (at + 3 == out.size() || !absl::ascii_isalpha(static_cast<unsigned char>(out[at + 3]))) out.erase(at + 1, 2);
-  }
-  return out;
-}
-
-}  // namespace
 
 absl::StatusOr<int> ParseMillis(absl::string_view text) {
   absl::Duration duration;
   double seconds = 0;
+  // As settings have it, or of several units.
+  const auto setting = ParseInteger(std::string_view(text.data(), text.size()), Units::kMilliseconds);
   if (absl::SimpleAtod(text, &seconds) && std::isfinite(seconds)) {
     duration = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(WithMinutes(text), &duration)) {
+  } else if (setting.ok() && !setting->negative) {
+    duration = absl::Milliseconds(setting->magnitude);
+  } else if (!absl::ParseDuration(text, &duration)) {
     return absl::InvalidArgumentError(absl::StrCat("`", text, "` is no time; write 5s, 250ms, 1m30s, or seconds"));
   }
   if (duration < absl::Milliseconds(1) || duration > absl::Hours(24)) {

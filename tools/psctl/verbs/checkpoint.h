@@ -23,8 +23,8 @@ struct CheckpointPart {
 std::string ManualCheckpointName(absl::Time now);
 
 // Asks all servers of the cluster of the ps at `address`, which must be ps 0, at the same time. By server. An error if
-// the servers cannot be known; those of single servers are in their parts. Servers that wrote a part of `before`, of
-// the same name, write it anew.
+// the servers cannot be known; those of single servers are in their parts. A server whose part is in `before`, of the
+// same name, replaces it.
 absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
                                                               int timeout_ms,
                                                               const std::vector<CheckpointPart>& before = {});
@@ -41,8 +41,8 @@ struct CheckpointOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output; a checkpoint that lacks shards which moved is written anew twice.
-// Returns the exit code (exit_code.h): 1 if a ps failed, or the checkpoint is not complete.
+// Runs it, with the result on standard output. If shards moved and are in no part, the parts are replaced, twice at
+// most. Returns the exit code (exit_code.h): 1 if a ps failed, or the checkpoint is not complete.
 int RunCheckpoint(CheckpointOptions options);
 
 extern const Verb kCheckpointVerb;

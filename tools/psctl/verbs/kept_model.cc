@@ -77,11 +77,11 @@ std::string KeptModel::Report() const {
   if (absl::EndsWith(out_, ".npz")) return absl::StrCat(which, out_, ", for NumPy");
   if (!out_.empty()) return absl::StrCat(which, out_, " (psctl predict ", out_, " --data FILE --out FILE)");
   if (!best_.empty()) {
-    return absl::StrCat("the best model is the checkpoint ", CheckpointDir(), "/", best_, " (psctl export ",
-                        CheckpointDir(), "/", best_, " --out FILE.safetensors)");
+    return absl::StrCat("the best model is the checkpoint ", Source(), " (psctl export ", Source(),
+                        " --out FILE.safetensors)");
   }
   if (!config_.server().data_dir().empty()) {
-    return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on (psctl export ", CheckpointDir(),
+    return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on (psctl export ", Source(),
                         " --out FILE.safetensors)");
   }
   return "the model is not kept; --model FILE.safetensors keeps it";
