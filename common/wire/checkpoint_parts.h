@@ -3,6 +3,7 @@
 // Thread safety: a pure function.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
@@ -10,6 +11,10 @@
 #include "proto/admin.pb.h"
 
 namespace lodestone {
+
+// Attempts at a checkpoint that lacks shards which moved while it was written, and the pause before the next one.
+inline constexpr int kCheckpointAttemptsMax = 3;
+inline constexpr int64_t kCheckpointAgainMs = 100;
 
 // OK: together the parts hold all shards of the cluster, or one is of a ps of an older version, which does not tell.
 // ABORTED, naming the shards that none holds: they moved while the checkpoint `name` was written.

@@ -180,7 +180,7 @@ absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequ
 
 absl::Status Membership::CheckKnown(const MemberPlace& place, const v1::ServerData& data) {
   const bool may_hold_more = place.incarnation == 0 && data.served() && data.folder() != 0;
-  if (!may_hold_more || !shards_.mapped() || !shards_.dealt_anew() || shards_.HasLost()) {
+  if (!may_hold_more || !shards_.mapped() || !shards_.dealt_anew() || shards_.lost().any()) {
     refused_.erase(place.index);
     return absl::OkStatus();
   }

@@ -36,8 +36,6 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       given_up_(options_.shards),
       learners_(options_.shards),
       lost_(options_.shards),
-      lost_folders_(options_.shards),
-      lost_generations_(options_.shards),
       equal_(options_.shards) {
   const uint32_t servers = options_.first_servers();
   if (options_.followers() > 0) *followers_.mutable_firsts() = InitialFollowers(options_.shards, servers);
@@ -101,11 +99,11 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
   std::vector<ShardId> lost;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
-    if (lost_[shard]) {
+    if (lost_.IsLost(shard)) {
       // The folder that has it is back, and nothing was served since.
-      if (IsIncomplete(shard, server.data) && !IsIncomplete(shard, former)) lost_[shard] = false;
+      if (lost_.IsIncomplete(shard, server.data) && !lost_.IsIncomplete(shard, former)) lost_.SetFound(shard);
     } else if (older || (another && (former->folder() != 0 || former->held()))) {
-      Lose(shard, *former);
+      lost_.Lose(shard, *former);
       lost.push_back(shard);
     }
   }
@@ -128,16 +126,10 @@ void ShardAssignment::FindAllLost() {
     const MemberPlace& owner = servers[owners_[shard]];
     // Where there were followers or moves, it may have been another's when the coordinator last knew.
     if (!options_.replicated() && !shared && (served(owner) || !owner.data.has_value())) continue;
-    Lose(shard, v1::ServerData());
+    lost_.Lose(shard, v1::ServerData());
     lost[owner.index].push_back(shard);
   }
   for (const MemberPlace& place : servers) NoteLost(place, lost[place.index], kWithoutData);
-}
-
-void ShardAssignment::Lose(ShardId shard, const v1::ServerData& data) {
-  lost_[shard] = true;
-  lost_folders_[shard] = data.folder();
-  lost_generations_[shard] = data.generation();
 }
 
 void ShardAssignment::NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards, const std::string& why) {
@@ -147,10 +139,8 @@ void ShardAssignment::NoteLost(const MemberPlace& server, const std::vector<Shar
   failovers_.push_back(absl::StrCat(members_.Describe(server), " lost ", text, "; they are not served"));
 }
 
-bool ShardAssignment::HasLost() const { return std::find(lost_.begin(), lost_.end(), true) != lost_.end(); }
-
 bool ShardAssignment::IsUnserved(ShardId shard) const {
-  return mapped_ && (lost_[shard] || !members_.Alive(members_.servers()[owners_[shard]]));
+  return mapped_ && (lost_.IsLost(shard) || !members_.Alive(members_.servers()[owners_[shard]]));
 }
 
 uint32_t ShardAssignment::unserved() const {
@@ -204,8 +194,8 @@ absl::StatusOr<uint32_t> ShardAssignment::PromoteCopies(const MemberPlace& serve
 absl::StatusOr<uint32_t> ShardAssignment::AcceptLoss(const MemberPlace& server) {
   uint32_t count = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (owners_[shard] != server.index || !lost_[shard]) continue;
-    lost_[shard] = false;
+    if (owners_[shard] != server.index || !lost_.IsLost(shard)) continue;
+    lost_.SetFound(shard);
     equal_.Forget(shard);
     terms_[shard] = epoch_ + 1;
     ++count;
@@ -221,7 +211,7 @@ absl::StatusOr<uint32_t> ShardAssignment::AcceptLoss(const MemberPlace& server) 
 void ShardAssignment::NewEpoch() {
   ++epoch_;
   ++changes_;
-  owners_unknown_ = owners_unknown_ && (!mapped_ || HasLost());  // Until all is decided.
+  owners_unknown_ = owners_unknown_ && (!mapped_ || lost_.any());  // Until all is decided.
 }
 
 ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
@@ -236,7 +226,7 @@ ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
   }
   if (!follower.silent) {
     // Where it is open who is to own the shard, another life of the owner may hold less than the one that ended.
-    const bool equal = followers_.in_sync()[shard] && !lost_[shard] && !undecided_[shard];
+    const bool equal = followers_.in_sync()[shard] && !lost_.IsLost(shard) && !undecided_[shard];
     const uint32_t former = owners_[shard];
     Promote(shard);
     if (equal && equal_.HolderOf(shard) == 0) equal_.Note(shard, former);
@@ -278,7 +268,7 @@ void ShardAssignment::Promote(ShardId shard) {
   undecided_[shard] = false;
   EndHandover(shard);
   learners_.Set(shard, std::nullopt);
-  lost_[shard] = false;
+  lost_.SetFound(shard);
   equal_.Forget(shard);
   if (other > 0) equal_.Note(shard, other - 1);
   terms_[shard] = epoch_ + 1;
@@ -427,7 +417,7 @@ void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const uint32_t owner = owners_[shard];
     if (!equal_.IsWith(server.index, shard)) continue;
-    if (!lost_[shard] && !members_.HasEnded(members_.servers()[owner])) continue;
+    if (!lost_.IsLost(shard) && !members_.HasEnded(members_.servers()[owner])) continue;
     if (PromoteEqual(shard, nullptr)) moved[owner].push_back(shard);
   }
   if (moved.empty()) return;
@@ -514,20 +504,8 @@ absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteO
 void ShardAssignment::NoteTold(const MemberPlace* server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (server != nullptr && owners_[shard] != server->index) continue;
-    if (!lost_[shard] && !members_.HasEnded(members_.servers()[owners_[shard]])) equal_.Forget(shard);
+    if (!lost_.IsLost(shard) && !members_.HasEnded(members_.servers()[owners_[shard]])) equal_.Forget(shard);
   }
-}
-
-bool ShardAssignment::IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const {
-  return lost_[shard] && data.has_value() && data->folder() != 0 && data->folder() == lost_folders_[shard] &&
-         !IsLostToOlderCopy(shard, data);
-}
-
-bool ShardAssignment::IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const {
-  v1::ServerData has;
-  has.set_folder(lost_folders_[shard]);
-  has.set_generation(lost_generations_[shard]);
-  return lost_[shard] && data.has_value() && IsOlderCopy(*data, has);
 }
 
 bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
@@ -536,7 +514,7 @@ bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
   if (!members_.Alive(holder) || holder.silent) return false;
   // One that runs already has brought back what it follows.
   if (&holder != begins && (!followers_.Follows(holder.index, shard) || equal_.IsAsleep(shard))) return false;
-  const bool equal = !lost_[shard];
+  const bool equal = !lost_.IsLost(shard);
   const uint32_t former = owners_[shard];
   followers_.PutFirst(holder.index, shard);
   Promote(shard);
@@ -552,21 +530,21 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
   uint32_t cut_short = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = members_.servers()[owners_[shard]];
-    const bool incomplete = IsIncomplete(shard, owner.data);
+    const bool incomplete = lost_.IsIncomplete(shard, owner.data);
     if (equal_.IsWith(server.index, shard)) equal_.SetAsleep(shard, !start.new_process && !incomplete);
     if (equal_.IsWith(server.index, shard) && !proves && start.new_process) {
       equal_.Forget(shard);
       if (incomplete) {  // Then neither is known to be whole: the owner goes on.
-        lost_[shard] = false;
+        lost_.SetFound(shard);
         terms_[shard] = epoch_ + 1;
       }
     }
     const bool open = equal_.HolderOf(shard) != 0 || undecided_[shard];
-    if (owner.index == server.index && lacks && open && !lost_[shard]) {
-      Lose(shard, *server.data);
+    if (owner.index == server.index && lacks && open && !lost_.IsLost(shard)) {
+      lost_.Lose(shard, *server.data);
       ++cut_short;
     }
-    if (!lost_[shard] && !members_.HasEnded(owner)) continue;
+    if (!lost_.IsLost(shard) && !members_.HasEnded(owner)) continue;
     if (PromoteEqual(shard, start.new_process ? &server : nullptr))
       moved[{owner.index, owners_[shard]}].push_back(shard);
   }
@@ -602,12 +580,10 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   }
   learners_.Save(state);
   if (HasHandovers()) state->mutable_handovers()->Add(handovers_.begin(), handovers_.end());
-  equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
-              state);
-  if (!HasLost()) return;
-  state->mutable_lost()->Add(lost_.begin(), lost_.end());
-  state->mutable_lost_folders()->Add(lost_folders_.begin(), lost_folders_.end());
-  state->mutable_lost_generations()->Add(lost_generations_.begin(), lost_generations_.end());
+  equal_.Save(
+      [this](ShardId shard) { return lost_.IsLost(shard) || members_.HasEnded(members_.servers()[owners_[shard]]); },
+      state);
+  lost_.Save(state);
 }
 
 void ShardAssignment::Restore(const v1::CoordinatorState& state) {
@@ -619,11 +595,7 @@ void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   dealt_anew_ = state.dealt_anew();
   owners_.assign(state.owners().begin(), state.owners().end());
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
-  if (!state.lost().empty()) lost_.assign(state.lost().begin(), state.lost().end());
-  if (!state.lost_folders().empty()) lost_folders_.assign(state.lost_folders().begin(), state.lost_folders().end());
-  if (!state.lost_generations().empty()) {
-    lost_generations_.assign(state.lost_generations().begin(), state.lost_generations().end());
-  }
+  lost_.Restore(state);
   RestoreFollowers(state);
   // It has followers now, or none any more.
   if ((options_.replicated() || HasFollowers()) == state.followers().empty()) NewEpoch();

@@ -45,6 +45,7 @@
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/followers.h"
 #include "server/coordinator/learners.h"
+#include "server/coordinator/lost_shards.h"
 #include "server/coordinator/member_table.h"
 
 namespace lodestone::server {
@@ -69,7 +70,7 @@ class ShardAssignment {
   // All followers.
   const Followers& copies() const { return followers_; }
   const std::vector<bool>& undecided() const { return undecided_; }
-  const std::vector<bool>& lost() const { return lost_; }
+  const LostShards& lost() const { return lost_; }
   const std::vector<uint64_t>& terms() const { return terms_; }
   // The epochs at which owners were asked to give shards up; 0: they were not.
   const std::vector<uint64_t>& handovers() const { return handovers_; }
@@ -84,12 +85,6 @@ class ShardAssignment {
   // lost.
   bool dealt_anew() const { return dealt_anew_; }
   bool HasTerms() const;
-  bool HasLost() const;
-  bool IsLost(ShardId shard) const { return lost_[shard]; }
-  // Whether a shard is lost only as `data`, what its owner keeps it in, may lack its end, which another server has.
-  bool IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const;
-  // Whether `data`, what its owner keeps it in, is an older copy of the folder that has the lost shard.
-  bool IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const;
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
@@ -183,8 +178,6 @@ class ShardAssignment {
   void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
   // The same once all first servers have joined a coordinator that knows nothing of a life of the cluster.
   void FindAllLost();
-  // `data`: what has it; of one without a folder, nothing does.
-  void Lose(ShardId shard, const v1::ServerData& data);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards, const std::string& why);
   // Leaves followers of the zone of another copy out of the first map, in which none is in sync.
   void PartZones();
@@ -218,10 +211,7 @@ class ShardAssignment {
   std::vector<uint64_t> handovers_;
   std::vector<bool> given_up_;  // Its owner has reported it: until HandOver.
   Learners learners_;
-  std::vector<bool> lost_;
-  // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete. And
-  // the generation that it has at least.
-  std::vector<uint64_t> lost_folders_, lost_generations_;
+  LostShards lost_;
   EqualCopies equal_;
   std::vector<bool> draining_;          // By server; empty: none.
   std::vector<std::string> failovers_;  // TakeFailovers.

@@ -63,7 +63,7 @@ absl::StatusOr<v1::RouteResponse> RouteOf(const ClusterOptions& options, const M
   if (shards.HasTerms()) response.mutable_terms()->Add(shards.terms().begin(), shards.terms().end());
   if (shards.HasHandovers()) response.mutable_handovers()->Add(shards.handovers().begin(), shards.handovers().end());
   if (shards.HasLearners()) response.mutable_learners()->Add(shards.learners().begin(), shards.learners().end());
-  if (shards.HasLost()) response.mutable_lost()->Add(shards.lost().begin(), shards.lost().end());
+  if (shards.lost().any()) response.mutable_lost()->Add(shards.lost().all().begin(), shards.lost().all().end());
   return response;
 }
 

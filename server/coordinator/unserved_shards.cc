@@ -49,8 +49,8 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
     std::vector<ShardId> lost, away, incomplete;
     for (ShardId shard = 0; shard < options.shards; ++shard) {
       if (shards.owners()[shard] != place.index || !shards.IsUnserved(shard)) continue;
-      const bool ends_early = shards.IsIncomplete(shard, place.data) && shards.equal().HolderOf(shard) != 0;
-      (ends_early ? incomplete : shards.IsLost(shard) ? lost : away).push_back(shard);
+      const bool ends_early = shards.lost().IsIncomplete(shard, place.data) && shards.equal().HolderOf(shard) != 0;
+      (ends_early ? incomplete : shards.lost().IsLost(shard) ? lost : away).push_back(shard);
     }
     if (!incomplete.empty()) {
       const std::string holders = HoldersOf(shards, incomplete);
@@ -65,7 +65,7 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
       remedies.push_back(absl::StrCat("`psctl accept-loss ", place.index, "` goes on with what ps ", place.index,
                                       " has of them, perhaps nothing"));
       const bool older = std::any_of(lost.begin(), lost.end(),
-                                     [&](ShardId shard) { return shards.IsLostToOlderCopy(shard, place.data); });
+                                     [&](ShardId shard) { return shards.lost().IsLostToOlderCopy(shard, place.data); });
       const std::string why =
           older ? absl::StrCat("ps ", place.index,
                                " was restarted with an older copy of its folder (a backup, or a snapshot), which lacks "

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/telemetry/log.h"
@@ -216,6 +217,11 @@ absl::Status SubscribeRows(lodestone_client* client, const lodestone_table* tabl
         absl::StrCat("table `", handle.spec.name(), "` is dense: lodestone_subscribe follows it"));
   }
   if (keys.empty() || keys.data() == nullptr) return absl::InvalidArgumentError("a subscription to rows needs keys");
+  if (keys.size() > limits::kRowsPerBatchMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a subscription to rows of table `", handle.spec.name(), "` has ",
+                                                   keys.size(), " keys; at most ", limits::kRowsPerBatchMax,
+                                                   " are allowed"));
+  }
   const auto copy = std::make_shared<RowCopy>(handle, keys, client->reader->shard_map()->shards());
   LODESTONE_ASSIGN_OR_RETURN(
       const SubscriptionId id,

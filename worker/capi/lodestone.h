@@ -192,9 +192,9 @@ void lodestone_call_release(lodestone_call* call);
  * twice. */
 int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables, size_t count,
                         lodestone_subscription** subscription);
-/* Subscribes to the broadcasts of an embedding table: the library keeps a copy of the rows with these keys, which may
- * repeat. Each ps sends all rows of the table once, whatever the keys, and then those that change: few rows of a large
- * table are better pulled. */
+/* Subscribes to the broadcasts of an embedding table: the library keeps a copy of the rows with these keys, 2^26 at
+ * most, which may repeat. Each ps sends all rows of the table once, whatever the keys, and then those that change: few
+ * rows of a large table are better pulled. */
 int lodestone_subscribe_rows(lodestone_client* client, lodestone_table* table, const uint64_t* keys, size_t count,
                              lodestone_subscription** subscription);
 /* Waits until there is more than at `stamp` (0: anything at all; all values are there then), or `timeout_ms` have

@@ -24,10 +24,6 @@ namespace {
 constexpr int64_t kWriteMsMax = 10 * 60'000;
 constexpr int64_t kBusyMsMax = 60'000;
 
-// Attempts at one that lacks shards which moved while it was written, and the pause before the next.
-constexpr int kAttemptsMax = 3;
-constexpr int64_t kAgainMs = 100;
-
 absl::StatusOr<v1::CheckpointResponse> WriteAt(const std::string& address, uint32_t message_max_bytes,
                                                const CredentialsRef& credentials,
                                                const v1::CheckpointRequest& request) {
@@ -75,8 +71,8 @@ absl::Status WriteCheckpoints(const std::function<std::shared_ptr<const ShardMap
     }
     LODESTONE_RETURN_IF_ERROR(first);
     const absl::Status whole = CheckHoldsAllShards(name, parts);
-    if (whole.ok() || attempt == kAttemptsMax) return whole;
-    std::this_thread::sleep_for(std::chrono::milliseconds(kAgainMs));
+    if (whole.ok() || attempt == kCheckpointAttemptsMax) return whole;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kCheckpointAgainMs));
   }
 }
 

@@ -175,7 +175,7 @@ class Cluster {
   // One that has lost its lease and joined again has no equal copy before it is started again.
   void StartHoldersOfLost() {
     for (ShardId shard = 0; shard < kRandomShards; ++shard) {
-      if (members_->shards().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
+      if (members_->shards().lost().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
     }
   }
 

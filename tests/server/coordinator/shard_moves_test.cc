@@ -322,7 +322,7 @@ TEST_F(KeptPlaceTest, AServerThatTheCoordinatorShouldKnowBringsItsCopiesWhileSha
   Make();
   Join(0);
   ASSERT_TRUE(members_->Join(RequestOf(1, /*shared=*/true)).ok());
-  ASSERT_TRUE(members_->shards().HasLost());
+  ASSERT_TRUE(members_->shards().lost().any());
   EXPECT_TRUE(members_->Join(RequestOf(2, /*shared=*/true)).ok());
 }
 

@@ -146,6 +146,8 @@ int main(int argc, char** argv) {
   uint8_t present[2] = {9, 9};
   EXPECT(lodestone_subscribe_rows(client, weights, followed_keys, 2, &subscription) == LODESTONE_INVALID_ARGUMENT);
   EXPECT(lodestone_subscribe_rows(client, items, followed_keys, 0, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_subscribe_rows(client, items, keys, keys_max + 1, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(strstr(lodestone_error_message(), "at most 67108864") != NULL);
   EXPECT(lodestone_subscribe_rows(client, items, followed_keys, 2, &subscription) == LODESTONE_OK);
   stamp = 0;
   EXPECT(lodestone_subscription_wait(subscription, -1, &stamp) == LODESTONE_OK && stamp > 0);

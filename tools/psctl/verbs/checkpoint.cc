@@ -28,10 +28,6 @@ namespace {
 
 constexpr char kCheckpoint[] = "checkpoint";
 
-// Attempts at one that lacks shards which moved while it was written, and the pause before the next.
-constexpr int kAttemptsMax = 3;
-constexpr std::chrono::milliseconds kAgain(100);
-
 // What no ps serves until an operator decides, by the lines that say it; none where that cannot be asked.
 std::vector<std::string> UnservedOf(const std::string& address, int timeout_ms) {
   const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(address, timeout_ms);
@@ -120,8 +116,8 @@ int RunCheckpoint(CheckpointOptions options) {
   absl::Status whole = JudgeCheckpoint(options.name, *parts);
   std::vector<std::string> unserved;
   if (absl::IsAborted(whole)) unserved = UnservedOf(options.address, options.timeout_ms);
-  for (int attempt = 1; attempt < kAttemptsMax && absl::IsAborted(whole) && unserved.empty(); ++attempt) {
-    std::this_thread::sleep_for(kAgain);
+  for (int attempt = 1; attempt < kCheckpointAttemptsMax && absl::IsAborted(whole) && unserved.empty(); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kCheckpointAgainMs));
     parts = CheckpointCluster(options.address, options.name, options.timeout_ms, *std::move(parts));
     if (!parts.ok()) return Fail(kCheckpoint, parts.status());
     whole = JudgeCheckpoint(options.name, *parts);

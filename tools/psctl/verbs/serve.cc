@@ -63,8 +63,6 @@ void WarnOfOpenPorts(const ServeOptions& options) {
 }
 
 absl::Status Serve(const ServeOptions& options) {
-  LODESTONE_RETURN_IF_ERROR(CheckListen("--listen", options.listen));
-  if (!options.http_listen.empty()) LODESTONE_RETURN_IF_ERROR(CheckListen("--http-listen", options.http_listen));
   EndSignals signals;
   ModelOptions model = options.model;
   model.follow = true;
@@ -95,6 +93,9 @@ absl::Status Serve(const ServeOptions& options) {
 }  // namespace
 
 int RunServe(const ServeOptions& options) {
+  absl::Status usage = CheckListen("--listen", options.listen);
+  if (!options.http_listen.empty()) usage.Update(CheckListen("--http-listen", options.http_listen));
+  if (!usage.ok()) return FailUsage(kServe, usage.message());
   const absl::Status status = Serve(options);
   return status.ok() ? kExitDone : Fail(kServe, status);
 }
