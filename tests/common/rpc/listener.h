@@ -19,7 +19,9 @@ namespace lodestone {
 // The sockets of a process that listens: what the kernel does with them when it dies is what Die does.
 class Listener {
  public:
-  explicit Listener(int family = AF_INET, int port = 0) : family_(family), fd_(socket(family, SOCK_STREAM, 0)) {
+  // `everywhere`: at all addresses of this machine, not at the first loopback one alone.
+  explicit Listener(int family = AF_INET, int port = 0, bool everywhere = false)
+      : family_(family), fd_(socket(family, SOCK_STREAM, 0)) {
     const int on = 1;
     setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     sockaddr_storage address{};
@@ -27,14 +29,14 @@ class Listener {
     auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
     address.ss_family = static_cast<sa_family_t>(family);
     if (family == AF_INET) {
-      v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      v4->sin_addr.s_addr = htonl(everywhere ? INADDR_ANY : INADDR_LOOPBACK);
       v4->sin_port = htons(static_cast<uint16_t>(port));
     } else {
       v6->sin6_addr = in6addr_loopback;
       v6->sin6_port = htons(static_cast<uint16_t>(port));
     }
     socklen_t size = family == AF_INET ? sizeof(*v4) : sizeof(*v6);
-    listens_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd_, 16) == 0 &&
+    listens_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd_, kBacklog) == 0 &&
                getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
     port_ = ntohs(family == AF_INET ? v4->sin_port : v6->sin6_port);
   }
@@ -60,6 +62,7 @@ class Listener {
   }
 
  private:
+  static constexpr int kBacklog = 128;
   static constexpr int kAcceptMs = 60'000;  // What is waited for comes at once, or the test fails.
 
   const int family_;

@@ -140,6 +140,32 @@ TEST(ProcessWatchTest, OneThatListenedBeforeItWasNamedIsGoneUnseenWhereAnotherWa
   EXPECT_EQ(deaths.Await(4), (std::vector<uint64_t>{1, 4, 5, 6}));
 }
 
+// Regression: the addresses of a cluster whose machines come and go were kept for ever.
+TEST(ProcessWatchTest, OfAddressesThatAreWatchedNoMoreAThousandAreRemembered) {
+  constexpr int kBatch = 100, kBatches = 12;
+  Listener listener(AF_INET, 0, /*everywhere=*/true);
+  ASSERT_TRUE(listener.listens());
+  const auto address = [&](int i) {
+    return absl::StrCat("127.0.", i / kBatch, ".", 1 + i % kBatch, ":", listener.port());
+  };
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  for (int first = 0; first < kBatches * kBatch; first += kBatch) {
+    std::vector<ProcessWatch::Process> processes;
+    for (int i = first; i < first + kBatch; ++i) processes.push_back({static_cast<uint64_t>(i), address(i)});
+    watch.Watch(processes);
+    for (int i = 0; i < kBatch; ++i) ASSERT_TRUE(listener.Accept());
+    listener.HangUp();  // Each connects again: then the first connection was seen.
+    for (int i = 0; i < kBatch; ++i) ASSERT_TRUE(listener.Accept());
+    listener.HangUp();
+  }
+  watch.Watch({});
+  listener.Die();
+  watch.Watch({{.life = 1, .address = address(0), .announced = true},
+               {.life = 2, .address = address(kBatches * kBatch - 1), .announced = true}});
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{2}) << "that a process was seen where 1 is, is forgotten";
+}
+
 TEST(ProcessWatchTest, OneThatIsCertainToHaveListenedIsGoneThoughNobodyWasSeen) {
   Listener lives;
   const ReservedPort nobody;
