@@ -426,6 +426,7 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   if (ticks_.joinable()) ticks_.join();
   if (begin_.joinable()) begin_.join();
   store_.StopSweeps();
+  store_.EndSlowWork();
   // What is left knows what is gone before the store is: sweeps, and unary calls that have been answered while a slow
   // log held them. The pull of a PushPull begins when its log lets go of the push, and may wait for a log once more.
   for (int round = 0; round < 2; ++round) {

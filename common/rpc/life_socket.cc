@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,8 +19,10 @@
 namespace lodestone {
 namespace {
 
-// Connections that the kernel holds: one of each coordinator that there was in this process's life.
-constexpr int kConnectionsHeld = 64;
+// Connections that the kernel holds: two of each coordinator that there was in this process's life.
+constexpr int kConnectionsHeld = 128;
+
+constexpr int kLoopbackMs = 100;  // For an answer of this machine; that none comes says nothing.
 
 struct Interface {
   sockaddr_storage bytes{};
@@ -85,5 +88,27 @@ absl::StatusOr<std::unique_ptr<LifeSocket>> LifeSocket::Towards(const std::strin
 }
 
 LifeSocket::~LifeSocket() { close(fd_); }
+
+bool LifeSocket::MayBeHere(const std::string& address) {
+  const absl::StatusOr<HostPort> where = ParseHostPort(address);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (!where.ok() || getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &found) != 0) {
+    return false;
+  }
+  const absl::Cleanup frees = [found] { freeaddrinfo(found); };
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return true;
+  const absl::Cleanup closes = [fd] { close(fd); };
+  if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS) return errno != ECONNREFUSED;
+  pollfd answered{fd, POLLOUT, 0};
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (poll(&answered, 1, kLoopbackMs) == 1) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error != ECONNREFUSED;
+}
 
 }  // namespace lodestone

@@ -26,6 +26,10 @@ class LifeSocket {
   // host:port, the host as a number.
   const std::string& address() const { return address_; }
 
+  // Whether one may be at a loopback address of this machine: nothing refuses connections there. One whose process is
+  // at the other end of a tunnel is not.
+  static bool MayBeHere(const std::string& address);
+
  private:
   explicit LifeSocket(int fd) : fd_(fd) {}
 

@@ -16,14 +16,14 @@ void LostShards::Lose(ShardId shard, const v1::ServerData& data) {
 
 bool LostShards::IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const {
   return lost_[shard] && data.has_value() && data->folder() != 0 && data->folder() == folders_[shard] &&
-         !IsLostToOlderCopy(shard, data);
+         !IsLostToOtherCopy(shard, data);
 }
 
-bool LostShards::IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const {
+bool LostShards::IsLostToOtherCopy(ShardId shard, const std::optional<v1::ServerData>& data) const {
   v1::ServerData has;
   has.set_folder(folders_[shard]);
   has.set_generation(generations_[shard]);
-  return lost_[shard] && data.has_value() && IsOlderCopy(*data, has);
+  return lost_[shard] && data.has_value() && IsOtherCopy(*data, has);
 }
 
 void LostShards::Save(v1::CoordinatorState* state) const {

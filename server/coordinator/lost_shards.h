@@ -23,15 +23,16 @@ class LostShards {
   // By shard.
   const std::vector<bool>& all() const { return lost_; }
 
-  // `data`: what has the shard, of that generation or a later one; of one without a folder, nothing does.
+  // `data`: what has the shard, of that generation or, if its last life began unheard, the next one; of one without a
+  // folder, nothing does.
   void Lose(ShardId shard, const v1::ServerData& data);
   // It is lost no more.
   void SetFound(ShardId shard) { lost_[shard] = false; }
 
   // Whether a shard is lost only as `data`, what its owner keeps it in, may lack its end, which another server has.
   bool IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const;
-  // Whether `data`, what its owner keeps it in, is an older copy of the folder that has the lost shard.
-  bool IsLostToOlderCopy(ShardId shard, const std::optional<v1::ServerData>& data) const;
+  // Whether `data`, what its owner keeps it in, is another copy of the folder that has the lost shard.
+  bool IsLostToOtherCopy(ShardId shard, const std::optional<v1::ServerData>& data) const;
 
   // Adds them, if there are any, to a saved state.
   void Save(v1::CoordinatorState* state) const;

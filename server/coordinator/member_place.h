@@ -58,6 +58,12 @@ inline bool IsSameFolder(const v1::ServerData& data, const v1::ServerData& forme
 inline bool IsOlderCopy(const v1::ServerData& data, const v1::ServerData& former) {
   return IsSameFolder(data, former) && data.has_generation() && data.generation() < former.generation();
 }
+// Whether it is an older copy, or one in which more lives have begun than its place knows of: an older copy was served
+// from since. That the last life of the place has begun may not have been heard of.
+inline bool IsOtherCopy(const v1::ServerData& data, const v1::ServerData& former) {
+  const uint64_t known = former.generation();
+  return IsOlderCopy(data, former) || (IsSameFolder(data, former) && known > 0 && data.generation() > known + 1);
+}
 
 // "ps" or "worker".
 inline std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }

@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kShardRunsMax = 32;  // Of shards that moved, named in one event.
 constexpr char kWithoutData[] = "it has joined without what they held";
-constexpr char kWithOlderCopy[] =
-    "it has joined with an older copy of its folder, which lacks what was acknowledged since";
+constexpr char kWithOtherCopy[] =
+    "it has joined with another copy of its folder than it served from last, which lacks what was acknowledged since";
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
     dealt_anew_ = true;
     FindAllLost();
   }
-  if (was_mapped && start.new_process) FindLost(server, start.former);
+  if (was_mapped && start.new_process) FindLost(server, start);
   if (was_mapped) JudgeEqual(server, start);
   if (start.new_process) FollowEqual(server);
   if (!was_mapped && epoch_ == 0) PartZones();
@@ -92,9 +92,10 @@ void ShardAssignment::FollowEqual(const MemberPlace& server) {
   learners_.RemoveFollowers(followers_);
 }
 
-void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
+void ShardAssignment::FindLost(const MemberPlace& server, const Start& start) {
   if (!server.data.has_value()) return;  // It does not say: it is of an older version.
-  const bool older = former.has_value() && IsOlderCopy(*server.data, *former);
+  const std::optional<v1::ServerData>& former = start.former;
+  const bool other_copy = former.has_value() && !start.continues && IsOtherCopy(*server.data, *former);
   const bool another = former.has_value() && !IsSameFolder(*server.data, *former);
   std::vector<ShardId> lost;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
@@ -102,12 +103,12 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
     if (lost_.IsLost(shard)) {
       // The folder that has it is back, and nothing was served since.
       if (lost_.IsIncomplete(shard, server.data) && !lost_.IsIncomplete(shard, former)) lost_.SetFound(shard);
-    } else if (older || (another && (former->folder() != 0 || former->held()))) {
+    } else if (other_copy || (another && (former->folder() != 0 || former->held()))) {
       lost_.Lose(shard, *former);
       lost.push_back(shard);
     }
   }
-  NoteLost(server, lost, older ? kWithOlderCopy : kWithoutData);
+  NoteLost(server, lost, other_copy ? kWithOtherCopy : kWithoutData);
 }
 
 void ShardAssignment::FindAllLost() {

@@ -175,7 +175,7 @@ class ShardAssignment {
   // Returns whether it was asked to be given up.
   bool EndHandover(ShardId shard);
   // Which shards are lost, or found again, now that `server` has joined with an empty memory.
-  void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
+  void FindLost(const MemberPlace& server, const Start& start);
   // The same once all first servers have joined a coordinator that knows nothing of a life of the cluster.
   void FindAllLost();
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards, const std::string& why);

@@ -64,12 +64,13 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
       std::vector<std::string> remedies = Promotions(members, lost);
       remedies.push_back(absl::StrCat("`psctl accept-loss ", place.index, "` goes on with what ps ", place.index,
                                       " has of them, perhaps nothing"));
-      const bool older = std::any_of(lost.begin(), lost.end(),
-                                     [&](ShardId shard) { return shards.lost().IsLostToOlderCopy(shard, place.data); });
+      const bool other = std::any_of(lost.begin(), lost.end(),
+                                     [&](ShardId shard) { return shards.lost().IsLostToOtherCopy(shard, place.data); });
       const std::string why =
-          older ? absl::StrCat("ps ", place.index,
-                               " was restarted with an older copy of its folder (a backup, or a snapshot), which lacks "
-                               "what was acknowledged since. Start it with its newest folder")
+          other
+              ? absl::StrCat("ps ", place.index,
+                             " was restarted with another copy of its folder than it served from last (a backup, or a "
+                             "snapshot), which lacks what was acknowledged since. Start it with that one")
           : shards.owners_unknown()
               ? absl::StrCat("the coordinator has lost its state, and does not know whether they were those of ps ",
                              place.index,

@@ -3,6 +3,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/base/host_port.h"
+#include "common/rpc/life_socket.h"
 
 namespace lodestone::server {
 
@@ -13,7 +14,9 @@ std::string WatchedAddress(const v1::JoinRequest& request, const std::string& pe
   absl::string_view caller = peer;
   if (!absl::ConsumePrefix(&caller, "ipv4:") && !absl::ConsumePrefix(&caller, "ipv6:")) return "";
   const absl::StatusOr<HostPort> from = ParseHostPort(absl::StrReplaceAll(caller, {{"%5B", "["}, {"%5D", "]"}}));
-  return from.ok() && from->host == watched->host ? FormatHostPort(*watched) : "";
+  if (!from.ok() || from->host != watched->host) return "";
+  std::string address = FormatHostPort(*watched);
+  return IsLoopback(watched->host) && !LifeSocket::MayBeHere(address) ? "" : address;
 }
 
 }  // namespace lodestone::server

@@ -149,6 +149,8 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
   const bool keeps_gone_back = goes_back && !dir_->path().empty();
   if (keeps_gone_back || (dir_->has_log() && report.newest_damaged) || report.cut_damage) {
+    // First the state: a start after one that was killed here takes the next generation, and not the one after.
+    LODESTONE_RETURN_IF_ERROR(dir_->SaveState());
     SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
                       : std::string("a checkpoint in place of what is damaged"));
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());

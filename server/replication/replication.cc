@@ -15,6 +15,8 @@ namespace {
 // A follower that confirms nothing for so much of a lease counts no more: pushes have waited for it long enough.
 constexpr int64_t kPatiencePartOfLease = 4;
 
+constexpr int64_t kNoteAgainMs = 1000;  // After a note that the disk has not taken.
+
 Replicator::Options ReplicatorOptions(const v1::Config& config, const Replication::Dependencies& dependencies,
                                       std::function<absl::Status()> may_serve) {
   Replicator::Options options;
@@ -176,10 +178,26 @@ void Replication::Run() {
     if (map_.has_value()) continue;
     losing_.store(false);
     mu_.Unlock();
-    follower_.Follow(*applied, [this] { return Superseded(); });
+    const bool noted = NoteShared(*applied);
+    if (noted) follower_.Follow(*applied, [this] { return Superseded(); });
     mu_.Lock();
+    if (noted) continue;
+    if (!map_.has_value() && !shut_down_) changed_.WaitForMs(&mu_, kNoteAgainMs);
+    if (!map_.has_value()) map_ = applied;
   }
   mu_.Unlock();
+}
+
+bool Replication::NoteShared(const ShardMap& map) {
+  bool shares = !map.FollowedBy(server_).empty();
+  for (const ShardId shard : map.ShardsOf(server_)) shares = shares || map.FollowerOf(shard).has_value();
+  if (!shares || !dependencies_.note_shared) return true;
+  const absl::Status noted = dependencies_.note_shared();
+  if (noted.ok()) return true;
+  LODESTONE_LOG(ERROR, "replication",
+                "cannot note that this folder holds copies, and follows no other ps before it can error={}",
+                noted.ToString());
+  return false;
 }
 
 bool Replication::Superseded() const {
@@ -202,14 +220,6 @@ void Replication::Apply(const ShardMap& map) {
     // is: it was given up before the next owner had its first update of its own.
     const bool stays = map.Lost(shard) || map.OwnerOf(shard) == server_ || handed_over;
     if (stays) store_->shards().SetRole(shard, ShardRole::kFollows);
-  }
-  bool shares = !map.FollowedBy(server_).empty();
-  for (const ShardId shard : map.ShardsOf(server_)) shares = shares || map.FollowerOf(shard).has_value();
-  if (shares) {
-    // Without it, what another ps owns would count as damage at the next start.
-    if (const absl::Status noted = NoteShared(); !noted.ok()) {
-      LODESTONE_LOG(ERROR, "replication", "cannot note that this folder holds copies error={}", noted.ToString());
-    }
   }
   follower_.StopFollowing(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {

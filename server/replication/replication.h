@@ -99,7 +99,9 @@ class Replication {
   class Service;
 
   void Run();
-  absl::Status NoteShared() { return dependencies_.note_shared ? dependencies_.note_shared() : absl::OkStatus(); }
+  // Notes it, if by the map this ps's folder comes to hold what another one owns, or the other way round: otherwise
+  // that would count as damage at the next start. False if it could not.
+  bool NoteShared(const ShardMap& map);
   // Owns what the map says: gives the shards of others up, and serves those that it has won.
   void Apply(const ShardMap& map);
   bool Superseded() const;  // A newer map has come.

@@ -69,11 +69,7 @@ Store::Store(const Options& options)
 }
 
 Store::~Store() {
-  {
-    MutexLock lock(&slow_work_mu_);
-    ending_ = true;
-  }
-  slow_work_.reset();
+  EndSlowWork();
   timer_.Stop();
   waits_.Stop();
   shards_.executors().Stop();  // Their last messages may still append to the logs.
@@ -157,6 +153,14 @@ bool Store::SubmitToThread(std::function<void()> work) {
   return true;
 }
 
+void Store::EndSlowWork() {
+  {
+    MutexLock lock(&slow_work_mu_);
+    ending_ = true;
+  }
+  slow_work_.reset();
+}
+
 bool Store::ending() const {
   MutexLock lock(&slow_work_mu_);
   return ending_;
@@ -185,6 +189,7 @@ void Store::Describe(const v1::EnsureTablesRequest& request, v1::EnsureTablesRes
 absl::StatusOr<v1::EnsureTablesResponse> Store::MakeTables(const v1::EnsureTablesRequest& request) {
   v1::EnsureTablesResponse response;
   for (const v1::TableSpec& spec : request.tables()) {
+    if (ending()) return absl::UnavailableError("this ps ends");
     LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry,
                                tables_.Ensure(spec, KeepsSettings(request)));
     *response.add_tables() = DescriptionOf(*entry->table);
@@ -200,8 +205,9 @@ void Store::KeepSessions(std::span<const Incarnation> ranges) {
 
 void Store::EndSessions(std::span<const Incarnation> workers) {
   for (const Incarnation worker : workers) NoteGiven(worker);
-  SubmitToThread(
-      [this, ended = std::vector<Incarnation>(workers.begin(), workers.end())] { sweeper_.EndSessions(ended); });
+  SubmitToThread([this, ended = std::vector<Incarnation>(workers.begin(), workers.end())] {
+    if (!ending()) sweeper_.EndSessions(ended);
+  });
 }
 
 void Store::Tick() {

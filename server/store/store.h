@@ -80,7 +80,7 @@ class Store {
   // Opens the session of a worker (0: none), and creates tables. See ParameterServer.EnsureTables.
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
   // The same without blocking. `done` is called on this thread or a log's if all tables exist, else on the thread that
-  // makes tables, one request after the other. UNAVAILABLE for what waits there when the store is destroyed.
+  // makes tables, one request after the other. UNAVAILABLE for what waits there at EndSlowWork.
   using EnsureDone = std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)>;
   void EnsureTables(v1::EnsureTablesRequest request, EnsureDone done);
   // The coordinator has given an incarnation, to this ps or another process.
@@ -102,6 +102,9 @@ class Store {
     sweeper_.Stop();
     closer_.Stop();
   }
+  // No tables are made, changed or described any more, nor sessions ended: what is asked for fails with UNAVAILABLE.
+  // The one that is being made is waited for. What the log sends to must outlive the call.
+  void EndSlowWork();
   // Ends the pulls that wait for steps, and those that come, with UNAVAILABLE.
   void StopWaits() { waits_.Stop(); }
   // Runs what is due by the time that it was given: for tests that move that by hand.

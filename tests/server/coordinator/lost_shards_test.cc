@@ -202,9 +202,9 @@ TEST_F(LostShardsTest, AnOlderCopyOfTheFolderLacksTheShardsUntilTheNewestIsBack)
     EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2));
     EXPECT_THAT(Map().LostBy(1), IsEmpty());
     ASSERT_THAT(Lines(), SizeIs(1));
-    EXPECT_THAT(Lines()[0], HasSubstr("2 of 4 shards are lost and not served: ps 0 was restarted with an older copy"));
+    EXPECT_THAT(Lines()[0], HasSubstr("2 of 4 shards are lost and not served: ps 0 was restarted with another copy"));
     EXPECT_THAT(Lines()[0], HasSubstr("`psctl accept-loss 0`"));
-    EXPECT_THAT(members_->TakeFailovers().back(), HasSubstr("lost 2 of its shards: it has joined with an older copy"));
+    EXPECT_THAT(members_->TakeFailovers().back(), HasSubstr("lost 2 of its shards: it has joined with another copy"));
     LetExpire(0);
     JoinAfter(3, 0, 70);
     EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2)) << "it was started again";
@@ -231,6 +231,35 @@ TEST_F(LostShardsTest, AnOlderCopyOfTheFolderIsServedOnceTheLossIsAccepted) {
   LetExpire(0);
   JoinAfter(2, 0, 70);
   EXPECT_THAT(Map().LostBy(0), IsEmpty()) << "it has what it was accepted with";
+}
+
+// Regression: the newest folder, that was mounted again after an older copy of it had been accepted and served from for
+// a while, was served as if nothing had been acknowledged meanwhile.
+TEST_F(LostShardsTest, TheFormerFolderLacksWhatWasAcknowledgedSinceAnOlderCopyOfItWasAccepted) {
+  JoinAfter(4, 0, 70);
+  JoinAfter(10, 1, 71);
+  HasBegun(1, 11);
+  LetExpire(1);
+  JoinAfter(7, 1, 71);
+  ASSERT_THAT(Map().LostBy(1), ElementsAre(1, 3));
+  ASSERT_TRUE(AcceptLoss(1).ok());
+  HasBegun(1, 8);
+  LetExpire(1);
+  JoinAfter(11, 1, 71);
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(1, 3));
+  ASSERT_THAT(Lines(), SizeIs(1));
+  EXPECT_THAT(Lines()[0], HasSubstr("with another copy of its folder than it served from last"));
+  ASSERT_NO_FATAL_FAILURE(Restart());
+  LetExpire(1);
+  JoinAfter(11, 1, 71);
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(1, 3)) << "it was started again";
+  LetExpire(1);
+  JoinAfter(8, 1, 71);
+  EXPECT_THAT(Map().LostBy(1), IsEmpty()) << "it is back with what it served from last";
+  HasBegun(1, 9);
+  LetExpire(1);
+  JoinAfter(10, 1, 71);
+  EXPECT_THAT(Map().LostBy(1), IsEmpty()) << "its last life may have begun unheard";
 }
 
 TEST_F(LostShardsTest, AnOlderCopyOfAFormerFolderHasNotWhatWasLostWithThat) {

@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "common/rpc/life_socket.h"
 #include "gtest/gtest.h"
+#include "tests/common/rpc/reserved_port.h"
 
 namespace lodestone::server {
 namespace {
@@ -23,6 +25,15 @@ TEST(WatchedAddressTest, IsWhatTheWorkerSaysIfItIsOfTheHostThatItCallsFrom) {
 TEST(WatchedAddressTest, BehindATranslationOfAddressesNothingIsWatched) {
   EXPECT_EQ(Watched("172.17.0.2:4711", "ipv4:10.0.0.7:51234"), "");
   EXPECT_EQ(Watched("127.0.0.1:4711", "unix:@lodestone"), "");
+}
+
+// Regression: the worker was taken for dead once its coordinator had been started again.
+TEST(WatchedAddressTest, AWorkerAtTheOtherEndOfATunnelIsNotWatched) {
+  const auto life = LifeSocket::Towards("127.0.0.1:1");
+  ASSERT_TRUE(life.ok()) << life.status();
+  EXPECT_EQ(Watched((*life)->address(), "ipv4:127.0.0.1:51234"), (*life)->address());
+  const ReservedPort nobody;
+  EXPECT_EQ(Watched(nobody.address(), "ipv4:127.0.0.1:51234"), "");
 }
 
 TEST(WatchedAddressTest, WhatIsNoAddressIsNotWatched) {

@@ -1,8 +1,5 @@
 #include "server/durability/checkpointer.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <latch>
@@ -15,30 +12,11 @@
 #include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "server/checkpoint/manifest.h"
+#include "tests/server/durability/file_size_limit.h"
 #include "tests/server/durability/storage_fixture.h"
 
 namespace lodestone::server {
 namespace {
-
-// While it lives no file of this process may grow beyond so many bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit limit = {bytes, before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*const handler_)(int);
-  rlimit before_ = {};
-};
 
 class CheckpointerTest : public StorageFixture {
  protected:

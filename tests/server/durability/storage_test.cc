@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/durability/file_size_limit.h"
 #include "tests/server/durability/storage_fixture.h"
 #include "tests/server/store/busy_executor.h"
 
@@ -226,6 +227,31 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
   }
   ASSERT_GT(damaged, 0u);
   EXPECT_EQ(Content(StartWell(killed)), Content(ps));
+}
+
+// Regression: a start that was killed between that checkpoint, which names the generation, and the state file, made the
+// next one take two. The coordinator knows of one life that it may not have heard of.
+TEST_P(StorageLifeTest, AStartTakesOneGenerationAlsoWhereOneBeforeItDidNotGetBeyondItsFirstCheckpoint) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (Sequence s = 1; s <= 2; ++s) {
+    PushMany(ps, s, s);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  const v1::Config killed = Killed();
+  const fs::path newest = fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000002";
+  for (const auto& entry : fs::directory_iterator(newest)) {
+    if (entry.path().extension() != ".manifest") fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  }
+  const auto generation = [&] { return Open(killed).storage->dir().data().generation(); };
+  const uint64_t before = generation();
+  {
+    const FileSizeLimit full(600);
+    EXPECT_FALSE(Start(killed).status.ok());
+  }
+  EXPECT_EQ(generation(), before + 1);
+  EXPECT_EQ(Content(StartWell(killed)), Content(ps));
+  EXPECT_EQ(generation(), before + 2);
 }
 
 // Regression: a start from a named checkpoint took the log of the periodic one before for superfluous.

@@ -73,6 +73,10 @@ class Node {
       EXPECT_TRUE(opened.ok()) << opened.status();
       if (opened.ok()) storage = *std::move(opened);
     }
+    dependencies.note_shared = [this]() -> absl::Status {
+      ++notes_asked;
+      return full ? absl::ResourceExhaustedError("no space left on device") : absl::OkStatus();
+    };
     dependencies.updates = [this] { return storage == nullptr ? nullptr : storage->updates(); };
     replication = std::make_unique<Replication>(config, std::move(dependencies), store.get());
     if (storage != nullptr) {
@@ -139,6 +143,8 @@ class Node {
   std::atomic<int> routes_asked{0};
   std::atomic<int> owners_changed{0};
   std::atomic<int> states_taken{0};
+  std::atomic<bool> full{false};  // Its disk: it cannot note that its folder holds copies.
+  std::atomic<int> notes_asked{0};
 
  private:
   FakeCoordinator* const coordinator_;

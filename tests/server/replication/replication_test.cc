@@ -435,6 +435,21 @@ TEST_F(ReplicationTest, AFollowerThatBeginsWhileATableIsMadeHearsOfIt) {
   ExpectSame(&a(), &b());
 }
 
+// Regression: the copies of a ps that could not note in its folder that it has some, and was killed, counted as damage
+// at its next start.
+TEST_F(ReplicationTest, AFollowerWhoseFolderCannotNoteThatItHoldsCopiesTakesNoneBeforeItCan) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
+  b().full = true;
+  b().Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return b().notes_asked >= 2; })) << "it tries again";
+  EXPECT_EQ(b().states_taken, 0);
+  EXPECT_EQ(InSyncShards(a()), 0u);
+  b().full = false;
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ExpectSame(&a(), &b());
+}
+
 TEST_F(ReplicationTest, AForgottenSessionIsForgottenByTheFollowerToo) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   constexpr Incarnation kOther = kWorker + 1;

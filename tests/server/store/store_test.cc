@@ -1111,6 +1111,34 @@ TEST_F(StoreTest, WhatAnOperatorSetsForAPauseIsRefusedOnceAWorkerTrainsAgain) {
   EXPECT_EQ(set().code(), absl::StatusCode::kFailedPrecondition) << "it was started again meanwhile";
 }
 
+// Regression: at the end of a ps the tables behind the one that was being made were still made, and told to a log and
+// to followers that were gone.
+TEST_F(StoreTest, OnceItEndsNoTableIsMadeBehindTheOneThatIsBeingMade) {
+  Make();
+  BusyExecutors busy(store_.get());
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(kWorker);
+  for (const char* name : {"first", "second"}) *request.add_tables() = AddingDense(name, 10, 10);
+  std::promise<absl::Status> made;
+  store_->EnsureTables(
+      request, [&](const absl::StatusOr<v1::EnsureTablesResponse>& tables) { made.set_value(tables.status()); });
+  while (store_->shards().executors()[0].queue_length() == 0) std::this_thread::yield();  // The first one is.
+  std::thread ends([this] { store_->EndSlowWork(); });
+  std::atomic<bool> refused{false};
+  while (!refused.load()) {
+    store_->EnsureTables(request, [&](const absl::StatusOr<v1::EnsureTablesResponse>& tables) {
+      EXPECT_TRUE(absl::IsUnavailable(tables.status())) << tables.status();
+      refused = true;
+    });
+    std::this_thread::yield();
+  }
+  busy.Release();
+  ends.join();
+  EXPECT_TRUE(absl::IsUnavailable(made.get_future().get()));
+  EXPECT_TRUE(store_->tables().SpecOf("first").has_value());
+  EXPECT_FALSE(store_->tables().SpecOf("second").has_value());
+}
+
 TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {
   Make();
   const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 4)});
