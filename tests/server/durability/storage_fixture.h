@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <latch>
 #include <map>
 #include <memory>
@@ -73,6 +74,15 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     v1::Config config = config_;
     config.mutable_server()->set_data_dir((root_ / copy).string());
     return config;
+  }
+
+  // Damages the middle of each file of its log.
+  void DamageLogs(const v1::Config& config) const {
+    for (const std::filesystem::path& segment : Segments(config)) {
+      std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(segment) / 2));
+      file.put('\x5a').put('\x5a').put('\x5a');
+    }
   }
 
   Ps Start(const v1::Config& config, FileCalls calls = FileCalls::System()) {

@@ -229,31 +229,6 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
   EXPECT_EQ(Content(StartWell(killed)), Content(ps));
 }
 
-// Regression: a start that was killed between that checkpoint, which names the generation, and the state file, made the
-// next one take two. The coordinator knows of one life that it may not have heard of.
-TEST_P(StorageLifeTest, AStartTakesOneGenerationAlsoWhereOneBeforeItDidNotGetBeyondItsFirstCheckpoint) {
-  const Ps ps = StartWell(config_);
-  EnsureTables(ps);
-  for (Sequence s = 1; s <= 2; ++s) {
-    PushMany(ps, s, s);
-    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
-  }
-  const v1::Config killed = Killed();
-  const fs::path newest = fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000002";
-  for (const auto& entry : fs::directory_iterator(newest)) {
-    if (entry.path().extension() != ".manifest") fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
-  }
-  const auto generation = [&] { return Open(killed).storage->dir().data().generation(); };
-  const uint64_t before = generation();
-  {
-    const FileSizeLimit full(600);
-    EXPECT_FALSE(Start(killed).status.ok());
-  }
-  EXPECT_EQ(generation(), before + 1);
-  EXPECT_EQ(Content(StartWell(killed)), Content(ps));
-  EXPECT_EQ(generation(), before + 2);
-}
-
 // Regression: a start from a named checkpoint took the log of the periodic one before for superfluous.
 TEST_P(StorageLifeTest, TheLogOfThePeriodicCheckpointBeforeStaysWhereAStartWasFromANamedOneThatIsDeleted) {
   const auto write_push_and_kill = [this](const Ps& ps, const std::string& checkpoint, Sequence sequence) {
@@ -879,16 +854,36 @@ TEST_P(StorageLifeTest, PushesThatLetPullsGoFirstBetweenTwoShardsComeBackWhole) 
   for (const auto& shard : again->shards()) EXPECT_TRUE(shard.duplicate());
 }
 
+// Regression: a start that was killed between that checkpoint, which names the generation, and the state file, made the
+// next one take two. The coordinator knows of one life that it may not have heard of.
+TEST_P(StorageLifeTest, AStartTakesOneGenerationAlsoWhereOneBeforeItDidNotGetBeyondItsFirstCheckpoint) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 10);
+  v1::Config killed = Killed();
+  DamageLogs(killed);
+  killed.mutable_server()->set_cut_damaged_log(true);
+  config_ = killed;
+  const v1::Config same = Killed();
+  const auto generation = [&] { return Open(killed).storage->dir().data().generation(); };
+  const uint64_t before = generation();
+  absl::Status start;
+  {
+    const FileSizeLimit full(600);  // The state file is smaller.
+    start = Start(killed).status;
+  }
+  EXPECT_FALSE(start.ok());
+  EXPECT_EQ(generation(), before + 1) << start;
+  EXPECT_EQ(Content(StartWell(killed)), Content(StartWell(same)));
+  EXPECT_EQ(generation(), before + 2);
+}
+
 TEST_P(StorageLifeTest, DamageInTheLogStopsTheStartUnlessItIsToBeCut) {
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
   PushMany(ps, 1, 10);
   v1::Config killed = Killed();
-  for (const fs::path& segment : Segments(killed)) {
-    std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(fs::file_size(segment) / 2));
-    file.put('\x5a').put('\x5a').put('\x5a');
-  }
+  DamageLogs(killed);
   const Ps refused = Start(killed);
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(refused.status.message()),
@@ -900,11 +895,7 @@ TEST_P(StorageLifeTest, WithLeaveToCutADamagedLogTheRestIsThere) {
   EnsureTables(ps);
   PushMany(ps, 1, 10);
   v1::Config killed = Killed();
-  for (const fs::path& segment : Segments(killed)) {
-    std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(fs::file_size(segment) / 2));
-    file.put('\x5a').put('\x5a').put('\x5a');
-  }
+  DamageLogs(killed);
   killed.mutable_server()->set_cut_damaged_log(true);
   const Ps cut = StartWell(killed);
   for (const ShardId shard : cut.store->shards().adopted()) {
