@@ -13,7 +13,7 @@
 // Where both end together, the one that comes back serves the shard, if it has all that was acknowledged (EqualCopies).
 // An owner that may lack the end of what it had, as its machine went down, waits for another server that has it whole.
 //
-// A shard whose owner comes back without what it held (another data folder, an older copy of its own, or none) is lost:
+// A shard whose owner comes back without what it held (another data folder, another copy of its own, or none) is lost:
 // nobody serves it until a life with the former folder joins (unless it kept nothing and had no tables), or an operator
 // accepts the loss or promotes another copy. So it is with all shards that may have been another server's when a
 // coordinator that has lost its state, or knows of it only what checkpoints keep, meets servers that have served

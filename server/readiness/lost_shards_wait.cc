@@ -41,7 +41,7 @@ void LostShardsWait::NoteLost(const ShardMap& map, size_t lost, bool cut_short) 
                        index_, "`");
   } else {
     why = absl::StrCat(name_, " was restarted without the data of ", what,
-                       " (another server.data_dir, an older copy of it, or none), and serves nothing until an operator "
+                       " (another server.data_dir, another copy of it, or none), and serves nothing until an operator "
                        "decides: start it with its former folder, or `psctl promote` a ps that holds a copy, or "
                        "`psctl accept-loss ",
                        index_, "`");

@@ -1,4 +1,4 @@
-// The wait of a ps that has joined without what some of its shards held (another data folder, an older copy of it, or
+// The wait of a ps that has joined without what some of its shards held (another data folder, another copy of it, or
 // none): until the shard map says that it has lost none, because an operator has decided, or because it does not own
 // them any more.
 //

@@ -243,12 +243,11 @@ TEST_F(LostShardsTest, APsWithAnOlderCopyOfItsFolderServesNothingOfItUntilItHasI
   ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/true));
   AwaitUnserved(1);
   EXPECT_THAT(StatusOf(0).cluster().unserved(0),
-              HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted with an older copy of its folder"));
+              HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted with another copy of its folder "));
   Await([this] {
     const v1::StatusResponse status = StatusOf(1);
-    return std::any_of(status.waits().begin(), status.waits().end(), [](const v1::WaitStatus& wait) {
-      return absl::StrContains(wait.what(), "an older copy of it");
-    });
+    return std::any_of(status.waits().begin(), status.waits().end(),
+                       [](const v1::WaitStatus& wait) { return absl::StrContains(wait.what(), "another copy of it"); });
   });
   EXPECT_EQ(Ensure(1).error_code(), grpc::StatusCode::UNAVAILABLE);
   ps_[1].reset();
