@@ -145,7 +145,6 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   LODESTONE_RETURN_IF_ERROR(BeginLineages(goes_back, report, store));
   // The state is saved before there are logs of the generation, and names the checkpoint that was gone back to only
   // once the first one of the new lineages is written: until then, a crash goes back again.
-  if (goes_back) dir_->SetLoaded(load);
   LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
   const bool keeps_gone_back = goes_back && !dir_->path().empty();
   if (keeps_gone_back || (dir_->has_log() && report.newest_damaged) || report.cut_damage) {
@@ -162,6 +161,7 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
     LODESTONE_RETURN_IF_ERROR(SyncFolder(dir_->log_dir()));
   }
   if (keeps_gone_back) LODESTONE_RETURN_IF_ERROR(NoteOwnedGoneBack(*store));
+  if (goes_back) dir_->SetLoaded(load);
   dir_->SetServers();
   dir_->SetBegun();
   return dir_->SaveState();

@@ -88,6 +88,13 @@ std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const
   return shards;
 }
 
+uint64_t DeltaPath::TermOf(const Shard& shard) const { return std::max(shard.term(), shards_->OwnTermOf(shard.id())); }
+
+bool DeltaPath::Includes(const Shard& shard, const Held& held) const {
+  const bool has_what_it_begins_with = held.term == TermOf(shard) && held.version == shard.version();
+  return has_what_it_begins_with || shard.Includes(held.term, held.version);
+}
+
 void DeltaPath::AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done) {
   if (!committed_only_) return done(absl::OkStatus());
   const ReplicaSink::Position position{shard, shards_->VersionOf(shard)};
@@ -104,7 +111,7 @@ void DeltaPath::Snapshot(ShardId shard, const Subscription& subscription,
     const Shard& source = *shards_->Get(shard);
     Shard::Snapshot snapshot = *source.Collect(wanted, nullptr);  // Dense tables remember all.
     DropState(&snapshot);
-    SharedSnapshot shared = std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), memory_);
+    SharedSnapshot shared = std::make_shared<const DenseSnapshot>(std::move(snapshot), TermOf(source), memory_);
     AwaitShown(shard, [shared = std::move(shared), done](const absl::Status& status) {
       done(status.ok() ? shared : absl::StatusOr<SharedSnapshot>(status));
     });
@@ -119,7 +126,7 @@ void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::op
     if (!shards_->Owns(shard)) return done(NotOwned(shard));  // What is here may be half of another owner's.
     const Shard& source = *shards_->Get(shard);
     std::optional<Version> base;
-    if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
+    if (from.has_value() && Includes(source, *from)) base = from->version;
     // Rows remember the low half of their version only.
     if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
     if (Planted(Defect::kBroadcastSkipsVersion) && base.has_value() && *base < source.version()) ++*base;
@@ -128,7 +135,7 @@ void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::op
       base.reset();
       snapshot = source.Collect(wanted, nullptr);
     }
-    const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
+    const auto assemble = [base, term = TermOf(source)](const Shard::Snapshot& what) {
       return AssembleChange(what, base, term, limits::kDeltaBytesTarget);
     };
     DropState(&*snapshot);

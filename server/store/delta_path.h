@@ -25,6 +25,7 @@ class Catalog;
 class CommitLog;
 class DenseSnapshot;
 class ServingGate;
+class Shard;
 class ShardSet;
 class Table;
 
@@ -84,6 +85,11 @@ class DeltaPath {
 
  private:
   std::vector<const Table*> Wanted(const Subscription& subscription) const;
+  // The term of what is sent of the shard: of its next update here, also before that. What a subscriber holds of an
+  // older one may have been lost. On its executor, as the next.
+  uint64_t TermOf(const Shard& shard) const;
+  // Whether what a subscriber holds is part of what the shard has.
+  bool Includes(const Shard& shard, const Held& held) const;
   // Calls `done` when what the shard holds now may be shown. On its executor.
   void AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done);
 

@@ -43,6 +43,8 @@ absl::StatusOr<ShardPosition::Piece> ShardPosition::Admit(uint64_t reader, const
     Forget();
     return status;
   }
+  // What an anchor replaces is held no more: if it breaks off, only another one may follow.
+  if (delta.anchor()) held_.reset();
   incoming_ = Incoming{reader, to};
   return Piece::kFirst;
 }

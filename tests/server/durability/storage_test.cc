@@ -411,6 +411,27 @@ TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
 }
 
+TEST_P(StorageLifeTest, AStartThatDoesNotGetBeyondItsFirstCheckpointGoesBackAgain) {
+  std::map<ShardId, uint64_t> early;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 5);
+    early = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("early").ok());
+    PushMany(ps, 6, 10);
+    config_ = Killed();
+  }
+  config_.mutable_checkpoint()->set_load("early");
+  absl::Status start;
+  {
+    const FileSizeLimit full(600);  // The state file is smaller.
+    start = Start(config_).status;
+  }
+  EXPECT_FALSE(start.ok());
+  EXPECT_EQ(Content(StartWell(config_)), early) << start;
+}
+
 // The worker's session is in the log of the first executor, whose end the machine lost, and its push in the other's.
 TEST_P(StorageLifeTest, APushThatIsThereIsNotAppliedAgainWhereItsSessionWasLost) {
   constexpr Incarnation kLater = kWorker + 1;

@@ -926,6 +926,34 @@ TEST_F(NewTermBroadcastTest, GoesOnAsFarWithoutLogAndFollowers) {
   ExpectGoesOnUpToWhereTheFormerTermCame();
 }
 
+// Regression: a reader that had more than a ps had come back with took what that sent for a former owner's, and dropped
+// it until the shard's first update.
+TEST_F(NewTermBroadcastTest, WhatAPsCameBackWithIsOfTheTermThatItGoesOnIn) {
+  Start();
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().Own(shard, 5);
+  for (const auto& [shard, delta] : BeginWith({.term = 2, .version = 9})) {
+    EXPECT_TRUE(delta.anchor()) << "shard " << shard;
+    EXPECT_EQ(delta.term(), 5u);
+    EXPECT_EQ(delta.version(), 3u);
+  }
+  for (const Version held : {2, 3}) {
+    for (const auto& [shard, delta] : BeginWith({.term = 0, .version = held})) {
+      EXPECT_FALSE(delta.anchor()) << "shard " << shard;
+      EXPECT_EQ(delta.term(), 5u);
+    }
+  }
+  PushBlock(a_, 0, 5.0f);
+  const ShardId changed = ShardOfBlock(a_, 0, kShards);
+  for (const auto& [shard, delta] : BeginWith({.term = 5, .version = 3})) {
+    EXPECT_FALSE(delta.anchor()) << "shard " << shard << ": it has what the term began with";
+    EXPECT_EQ(delta.version(), shard == changed ? 4u : 3u);
+  }
+  for (const auto& [shard, delta] : BeginWith({.term = 5, .version = 2})) {
+    EXPECT_EQ(delta.anchor(), shard != changed) << "nobody had that";
+  }
+}
+
 TEST_F(BroadcastTest, EndsAllStreamsWhenOtherShardsAreOwnedAndTakesNewOnes) {
   Start();
   Reader* const before = NewReader();

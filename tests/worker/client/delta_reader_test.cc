@@ -220,6 +220,19 @@ TEST_F(DeltaReaderTest, GoesOnFromAnUnfinishedChangeWithinItsTermOnly) {
   ASSERT_TRUE(ReadBy(&third, OfTerm(3, Change(0, 0, 10, true)), {1, 2, 3, 4}).ok());
 }
 
+// Regression: a change from what was held before was taken for the rest of the anchor, and what neither had brought for
+// gone.
+TEST_F(DeltaReaderTest, AfterAnAnchorThatBrokeOffOnlyAnotherOneFollows) {
+  ASSERT_TRUE(Read(Change(0, 0, 7, true), {1, 2, 3, 4}).ok());
+  DeltaReader second(&tables_, &positions_, &listener_);
+  ASSERT_TRUE(ReadBy(&second, Change(0, 0, 9, true, false), {1, 2, 3, 4}).ok());
+  EXPECT_TRUE(positions_.Held().empty());
+  DeltaReader third(&tables_, &positions_, &listener_);
+  EXPECT_EQ(ReadBy(&third, Change(0, 7, 10), {1, 2, 3, 4}).code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(ReadBy(&third, Change(0, 0, 10, true), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 10));
+}
+
 TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
   const std::vector<float> values = {1, 2, 3, 4};
   const auto refused = [&](auto change, std::vector<float> payload) {

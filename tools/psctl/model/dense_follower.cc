@@ -17,12 +17,23 @@ void DenseFollower::OnBlock(const worker::BlockUpdate& update) {
     Table& table = tables_[t];
     if (table.id != update.table) continue;
     if (update.block >= table.layout.block_count() || update.count != table.layout.ElementsOf(update.block)) return;
-    if (update.version < table.versions[update.block]) return;
+    // Versions are of the owner's term: those of an anchor may be lower.
+    if (update.version < table.versions[update.block] && !anchoring_.contains(update.shard)) return;
     table.versions[update.block] = update.version;
     update.values.CopyTo(values_[t].data() + uint64_t{update.block} * table.layout.block_elements);
     newest_.reset();
     return;
   }
+}
+
+void DenseFollower::OnAnchor(ShardId shard) {
+  MutexLock lock(&mu_);
+  anchoring_.insert(shard);
+}
+
+bool DenseFollower::OnShard(ShardId shard) {
+  MutexLock lock(&mu_);
+  return anchoring_.erase(shard) > 0;
 }
 
 std::shared_ptr<const DenseTables> DenseFollower::Newest() {

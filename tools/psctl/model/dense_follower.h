@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -18,8 +19,12 @@ class DenseFollower {
   // `values`: of `tables`, as they were pulled.
   DenseFollower(const std::vector<const worker::TableHandle*>& tables, DenseTables values);
 
-  // A block that a broadcast brought. One that is no newer than what is held, or of a wrong size, changes nothing.
+  // A block that a broadcast brought. One that is older than what is held, but for blocks of an anchor, or of a wrong
+  // size, changes nothing.
   void OnBlock(const worker::BlockUpdate& update);
+  // The blocks that come replace all of the shard, until OnShard, which returns whether they did.
+  void OnAnchor(ShardId shard);
+  bool OnShard(ShardId shard);
 
   // The newest values. Copies them if broadcasts have brought anything since the last call.
   std::shared_ptr<const DenseTables> Newest();
@@ -34,6 +39,7 @@ class DenseFollower {
   Mutex mu_;
   std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
   DenseTables values_ ABSL_GUARDED_BY(mu_);
+  std::set<ShardId> anchoring_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const DenseTables> newest_ ABSL_GUARDED_BY(mu_);  // Null: values_ have changed.
 };
 

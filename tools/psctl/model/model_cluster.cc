@@ -93,11 +93,14 @@ absl::Status ModelCluster::PullDense(bool follow) {
   dense_ = std::make_unique<DenseFollower>(handles, std::move(values));
   if (!follow) return absl::OkStatus();
   return client_
-      ->Subscribe(handles, {.on_block = [this](const worker::BlockUpdate& update) { dense_->OnBlock(update); },
+      ->Subscribe(handles, {.on_anchor = [this](ShardId shard) { dense_->OnAnchor(shard); },
+                            .on_block = [this](const worker::BlockUpdate& update) { dense_->OnBlock(update); },
                             .on_shard =
                                 [this](ShardId shard, Version version) {
+                                  const bool anew = dense_->OnShard(shard);
                                   MutexLock lock(&mu_);
-                                  if (shard < versions_.size()) versions_[shard] = std::max(versions_[shard], version);
+                                  if (shard >= versions_.size()) return;
+                                  versions_[shard] = anew ? version : std::max(versions_[shard], version);
                                 }})
       .status();
 }
