@@ -11,9 +11,11 @@ namespace {
 // Of one table of two blocks of two numbers, both of shard 3.
 class DenseFollowerTest : public ::testing::Test {
  protected:
-  DenseFollowerTest() {
-    table_.id = 7;
-    table_.layout = {4, 2};
+  static worker::TableHandle MakeTable() {
+    worker::TableHandle table;
+    table.id = 7;
+    table.layout = {4, 2};
+    return table;
   }
   void Send(BlockIndex block, Version version, float value) {
     const std::vector<float> values(2, value);
@@ -27,7 +29,7 @@ class DenseFollowerTest : public ::testing::Test {
   }
   std::vector<float> Values() { return follower_.Newest()->at(0); }
 
-  worker::TableHandle table_;
+  worker::TableHandle table_ = MakeTable();
   DenseFollower follower_{{&table_}, {{1, 2, 3, 4}}};
 };
 
