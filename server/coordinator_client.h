@@ -59,7 +59,8 @@ class CoordinatorClient {
     std::function<void(const v1::HeartbeatResponse&)> on_heartbeat;
     // Runs on the member's thread with workers that have left or died. Must not take long; may be null.
     std::function<void(std::span<const Incarnation>)> on_workers_ended;
-    // The same with the ranges that are open, with every answer to a heartbeat while there are any.
+    // The same with the ranges that are open, and the workers that live, with every answer to a heartbeat while there
+    // are any.
     std::function<void(std::span<const Incarnation>)> on_ranges_open;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming

@@ -120,6 +120,10 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   if (place->role == v1::ROLE_SERVER) {
     members_.FillEnded(request.workers_ended_from(), &response);
     for (const v1::RangeLease& range : ranges_.state().open()) response.add_ranges_open(range.incarnation());
+    // A server may get the shards that a worker pushes to only after hours.
+    for (const MemberPlace& worker : members_.workers()) {
+      if (members_.Alive(worker)) response.add_ranges_open(worker.incarnation);
+    }
   }
   if (place->role == v1::ROLE_WORKER) response.set_stop_training(validations_.stopped());
   if (place->role == v1::ROLE_WORKER) response.set_pause_announced(pause_.announced());

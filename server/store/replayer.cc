@@ -202,7 +202,9 @@ void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation fo
   const int64_t now_ms = time_->NowMs();
   sessions_->RestoreEnded(ended);
   for (const Incarnation worker : open) sessions_->Restore(worker, now_ms);
-  sessions_->RestoreForgotten(forgotten_max);
+  // Another ps may have forgotten the newest worker, which had a session here.
+  const bool has_one = std::find(open.begin(), open.end(), forgotten_max) != open.end();
+  has_one ? sessions_->RaiseForgotten(forgotten_max) : sessions_->RestoreForgotten(forgotten_max);
 }
 
 absl::Status Replayer::Follow(ShardId shard) {

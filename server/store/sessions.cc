@@ -148,7 +148,10 @@ bool Sessions::End(Incarnation worker) {
 
 void Sessions::RestoreEnded(std::span<const Incarnation> workers) {
   MutexLock lock(&mu_);
-  for (const Incarnation worker : workers) NoteEnded(worker);
+  for (const Incarnation worker : workers) {
+    NoteEnded(worker);
+    sessions_.erase(worker);  // An older checkpoint, from which another shard is restored, may have had it.
+  }
 }
 
 bool Sessions::IsOpen(Incarnation worker) const {

@@ -198,9 +198,9 @@ absl::StatusOr<v1::EnsureTablesResponse> Store::MakeTables(const v1::EnsureTable
   return response;
 }
 
-void Store::KeepSessions(std::span<const Incarnation> ranges) {
+void Store::KeepSessions(std::span<const Incarnation> open) {
   const int64_t now_ms = time_->NowMs();
-  for (const Incarnation range : ranges) sessions_.Contact(range, now_ms);
+  for (const Incarnation one : open) sessions_.Contact(one, now_ms);
 }
 
 void Store::EndSessions(std::span<const Incarnation> workers) {

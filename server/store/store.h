@@ -91,8 +91,9 @@ class Store {
   using SetTableDone = std::function<void(absl::StatusOr<v1::SetTableResponse>)>;
   void SetTable(v1::SetTableRequest request, SetTableDone done);
 
-  // Keeps the sessions of ranges that are open, as the coordinator tells, as if these had called.
-  void KeepSessions(std::span<const Incarnation> ranges);
+  // Keeps the sessions of ranges that are open and of workers that live, as the coordinator tells, as if these had
+  // called.
+  void KeepSessions(std::span<const Incarnation> open);
   // Ends the sessions of workers that have left or died, as the coordinator tells: soon, not within the call, because
   // the log may be slow.
   void EndSessions(std::span<const Incarnation> workers);

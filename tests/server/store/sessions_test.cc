@@ -46,6 +46,17 @@ TEST_F(SessionsTest, AnIncarnationThatWasForgottenDoesNotComeBackAndNewerOnesAre
   EXPECT_TRUE(Open(Joined()).ok());
 }
 
+// Each shard brings the sessions of the checkpoint that it is restored from, in any order.
+TEST_F(SessionsTest, AWorkerThatHasEndedByOneCheckpointHasNoSessionByAnotherOne) {
+  const Incarnation worker = Joined();
+  sessions_.Restore(worker, now_ms_);
+  ASSERT_TRUE(sessions_.IsOpen(worker));
+  sessions_.RestoreEnded({{worker}});
+  EXPECT_TRUE(sessions_.IsOver(worker));
+  sessions_.Restore(worker, now_ms_);
+  EXPECT_TRUE(sessions_.IsOver(worker));
+}
+
 // A session opened as 2^64 - 1 once kept all later workers out, from when it was forgotten.
 TEST_F(SessionsTest, AnIncarnationOfTheFarFutureIsRefused) {
   for (const Incarnation worker : {std::numeric_limits<Incarnation>::max(), Incarnation{1} << 63,

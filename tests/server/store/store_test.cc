@@ -807,6 +807,16 @@ TEST_F(StoreTest, TheSessionOfARangeThatIsOpenStaysHoweverLongNobodyTrainsIt) {
   EXPECT_TRUE(again->shards(0).duplicate());
 }
 
+// Regression: a ps that had heard from another one that this had forgotten its newest worker forgot it too when it was
+// started again.
+TEST_F(StoreTest, ASessionComesBackAlsoWhereAnotherPsHasForgottenTheWorker) {
+  Make();
+  store_->replayer().RestoreSessions({{kWorker}}, /*forgotten_max=*/kWorker, {});
+  EXPECT_TRUE(store_->sessions().IsOpen(kWorker));
+  store_->replayer().RestoreSessions({}, /*forgotten_max=*/kWorker, {});
+  EXPECT_FALSE(store_->sessions().IsOpen(kWorker)) << "by another checkpoint it was forgotten here";
+}
+
 TEST_F(StoreTest, WhatTheCoordinatorGaveSaysHowFarAheadAWorkerMayBe) {
   Make();
   const auto ahead = [](int hours) {
