@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/coordinator/member_table.h"
+#include "server/coordinator/member_place.h"
 
 namespace lodestone::server {
 
