@@ -23,7 +23,8 @@ TEST(ParseMillis, TakesSecondsAndUnits) {
 }
 
 TEST(ParseMillis, NamesWhatIsNoTime) {
-  for (const char* text : {"", "soon", "5 apples", "-1", "0", "25h", "nan", "inf", "1e99", "0.1ms", "5mins", "5minutes"}) {
+  for (const char* text :
+       {"", "soon", "5 apples", "-1", "0", "25h", "nan", "inf", "1e99", "0.1ms", "5mins", "5minutes"}) {
     EXPECT_THAT(std::string(ParseMillis(text).status().message()), testing::StartsWith(std::string("`") + text + "`"));
   }
 }
