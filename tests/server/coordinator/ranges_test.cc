@@ -197,7 +197,8 @@ TEST_F(RangesTest, ARangeThatIsDoneEndsForAllServers) {
   told = members_->Heartbeat(beat);
   ASSERT_TRUE(told.ok());
   EXPECT_THAT(told->workers_ended(), ::testing::ElementsAre(range.incarnation()));
-  EXPECT_THAT(told->ranges_open(), ::testing::ElementsAre(worker));
+  EXPECT_THAT(told->ranges_open(), ::testing::Not(::testing::Contains(range.incarnation())));
+  EXPECT_THAT(told->ranges_open(), ::testing::Contains(worker));
   // Regression: a ps that the worker had nothing to do with for hours forgot it, and refused it once a shard came
   // there.
   v1::HeartbeatRequest leaves;
@@ -206,7 +207,7 @@ TEST_F(RangesTest, ARangeThatIsDoneEndsForAllServers) {
   ASSERT_TRUE(members_->Heartbeat(leaves).ok());
   told = members_->Heartbeat(beat);
   ASSERT_TRUE(told.ok());
-  EXPECT_THAT(told->ranges_open(), ::testing::IsEmpty());
+  EXPECT_THAT(told->ranges_open(), ::testing::Not(::testing::Contains(worker)));
 }
 
 TEST_F(RangesTest, AWorkerWithAnotherPlanIsRefusedWhileOthersTrainAndBeginsAnotherRunAfterThem) {
