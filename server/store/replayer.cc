@@ -203,8 +203,8 @@ void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation fo
   sessions_->RestoreEnded(ended);
   for (const Incarnation worker : open) sessions_->Restore(worker, now_ms);
   // Another ps may have forgotten the newest worker, which had a session here.
-  const bool has_one = std::find(open.begin(), open.end(), forgotten_max) != open.end();
-  has_one ? sessions_->RaiseForgotten(forgotten_max) : sessions_->RestoreForgotten(forgotten_max);
+  if (std::find(open.begin(), open.end(), forgotten_max) != open.end()) return sessions_->RaiseForgotten(forgotten_max);
+  sessions_->RestoreForgotten(forgotten_max);
 }
 
 absl::Status Replayer::Follow(ShardId shard) {

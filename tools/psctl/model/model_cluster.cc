@@ -97,10 +97,10 @@ absl::Status ModelCluster::PullDense(bool follow) {
                             .on_block = [this](const worker::BlockUpdate& update) { dense_->OnBlock(update); },
                             .on_shard =
                                 [this](ShardId shard, Version version) {
-                                  const bool anew = dense_->OnShard(shard);
+                                  const bool replaced = dense_->OnShard(shard);  // By an anchor.
                                   MutexLock lock(&mu_);
                                   if (shard >= versions_.size()) return;
-                                  versions_[shard] = anew ? version : std::max(versions_[shard], version);
+                                  versions_[shard] = replaced ? version : std::max(versions_[shard], version);
                                 }})
       .status();
 }
